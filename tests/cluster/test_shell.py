@@ -210,6 +210,25 @@ def test_statements_of_a_pipe_are_run_by_the_shell(cluster):
     assert "statement 2 of 2" in wrong.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("shell",)])
+def test_commands_of_the_shell_may_stand_between_statements_of_a_pipe(cluster, words):
+    script = "select 40 + 2\n as n;\n.tables\nselect '\n.tables\n' as word;\n.schema visits\n.quit\nselect 'late'"
+    done = run(cluster, *words, stdin=script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.index("42") < done.stdout.index("visits") < done.stdout.index("word")
+    assert "late" not in done.stdout
+    wrong = run(cluster, *words, stdin="select 1;\n.tabels\nselect 'late';")
+    assert (wrong.returncode, "late" in wrong.stdout) == (1, False)
+    assert "there is no command '.tabels'" in wrong.stderr
+    late = run(cluster, *words, stdin=".tables\n\nselekt 2;\n")
+    assert (late.returncode, "statement 1 of 1, line 3" in late.stderr) == (1, True)
+
+
+def test_without_a_command_and_without_a_statement_there_is_help(cluster):
+    done = run(cluster, stdin="\n")
+    assert (done.returncode, "Usage:" in done.stdout) == (0, True)
+
+
 def test_small_commands(cluster):
     assert run(cluster, "refresh", "visits", "--json").stdout == '{\n  "table": "visits",\n  "executors": 1\n}\n'
     assert re.fullmatch(r"ballista-py \d+\.\d+\.\d+\S*\n", run(cluster, "--version").stdout)

@@ -25,6 +25,15 @@ def test_damage_is_named_and_the_other_partitions_go_on_answering(tmp_path, cli)
         assert "+1 -0 first" in done.stdout
         done = cli("storage", "collect", state.as_uri())
         assert done.stdout.startswith("0 objects")
+        assert json.loads(cli("storage", "verify", state.as_uri(), "--json").stdout) == [
+            {"table": "t", "partitions": 7, "files": 7, "rows": 7, "problems": []}
+        ]
+        (told,) = json.loads(cli("storage", "history", state.as_uri(), "t", "expr0=2", "--json").stdout)
+        assert (told["added"], told["removed"], told["token"]) == (1, 0, "first")
+        found = json.loads(cli("storage", "collect", state.as_uri(), "--json").stdout)
+        assert (found["files"], found["bytes"], found["removed"], found["kept"]) == ([], 0, None, {})
+        told = json.loads(cli("storage", "repair", state.as_uri(), "--json").stdout)
+        assert told == {"repairs": [], "beyond": [], "applied": False}
         cluster.kill("executor-1")
         files = {id_: _file_of(state, id_) for id_ in (5, 6, 7)}
         _manifest(state, 2).write_text("torn")
@@ -35,6 +44,9 @@ def test_damage_is_named_and_the_other_partitions_go_on_answering(tmp_path, cli)
         done = cli("storage", "verify", state.as_uri())
         named = [id_ for id_ in range(1, 8) if f"DAMAGED partition expr0={id_}" in done.stdout]
         assert (done.returncode, named) == (1, [2, 4, 5, 6, 7])
+        done = cli("storage", "verify", state.as_uri(), "--json")
+        (table,) = json.loads(done.stdout)
+        assert (done.returncode, len(table["problems"])) == (1, 5)
         cluster.start("executor-1")
         with cluster.client() as client:
             rows = _until(lambda: client.sql("select id from t where id in (1, 3) order by id").to_pylist())

@@ -13,6 +13,7 @@ from ballista_py import LocalCluster
 from ballista_py.errors import BallistaError
 from ballista_py.sql.dialects.translation import function_names
 from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parse.scripts import statements_of
 from ballista_py.testing.sql.dialect_check import SCHEMA
 from ballista_py.testing.sql.dialect_expressions import expressions
 
@@ -24,6 +25,8 @@ DIALECTS = (("spark", "postgres"), ("spark",), ("postgres",))
 STATEMENT = re.compile(
     r"\s*(select|insert|update|delete|merge|create|drop|alter|explain|describe|show|from)\b", re.IGNORECASE
 )
+
+TOLD = re.compile(r"\b(runtime|information_schema)\.", re.IGNORECASE)
 
 
 def listed() -> list[tuple[str, str]]:
@@ -75,7 +78,14 @@ def statements() -> list[str]:
 @pytest.fixture(scope="module")
 def cluster():
     with LocalCluster(schedulers=1, executors=1) as cluster:
-        cluster.sql("create table orders (o_orderkey bigint, o_total decimal(12, 2)) partitioned by (o_orderkey)")
+        cluster.sql(
+            "create table orders (o_orderkey bigint, o_totalprice decimal(12, 2), o_orderstatus varchar) "
+            "partitioned by (o_orderkey)"
+        )
+        cluster.sql(
+            "create table otel_metrics (time timestamp, value double, metric varchar, "
+            "attributes map(varchar, varchar)) partitioned by (metric)"
+        )
         cluster.sql(
             "create table lineitem (l_orderkey bigint, l_returnflag varchar, l_quantity decimal(12, 2)) "
             "partitioned by (bucket(4, l_orderkey))"
@@ -97,6 +107,28 @@ def test_every_statement_of_the_guide_runs(cluster):
                 cursor.execute(text, (7,))
             else:
                 cluster.sql(text)
+
+
+def blocks() -> list[tuple[str, str]]:
+    """The blocks of SQL of every page, with the page's name; and what pages name of the cluster's own in a line."""
+    found = []
+    for page in (*sorted(DOCS.glob("*.md")), DOCS.parent / "README.md"):
+        text = page.read_text()
+        found += [(page.name, block) for block in re.findall(r"```sql\n(.*?)```", text, re.DOTALL)]
+        of_line = [said for said in re.findall(r"`([^`\n]+)`", text) if STATEMENT.match(said)]
+        found += [(page.name, said) for said in of_line if TOLD.search(said) and "…" not in said]
+    return found
+
+
+@pytest.mark.parametrize(("page", "block"), blocks())
+def test_every_block_of_sql_runs_as_it_stands_there(cluster, page, block):
+    """The very first query of the page about what a cluster shows was refused."""
+    for statement in statements_of(block):
+        assert cluster.sql(statement.text) is not None
+
+
+def test_there_are_such_blocks_about_what_a_cluster_shows():
+    assert [page for page, block in blocks() if TOLD.search(block)]
 
 
 def test_what_the_guide_says_can_be_shown_is_shown(cluster):

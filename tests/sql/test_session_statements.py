@@ -128,7 +128,8 @@ def test_a_prepared_text_keeps_the_dialect_that_it_was_written_in(session):
     session.asked("prepare q as select $1", None)
     session.asked("reset all", None)
     asked = session.asked("execute q(7)", None)
-    assert (asked.query, asked.dialect) == ("select (7)", "spark")
+    assert (asked.query, asked.dialect, asked.beside) == ("select $1", "spark", {"values": {"1": "7"}})
+    assert asked.whole() == "select (7)"
     with pytest.raises(SqlError, match="'q' is prepared already"):
         session.asked("prepare q as select 2", None)
     session.asked("deallocate q", None)
@@ -138,8 +139,8 @@ def test_a_prepared_text_keeps_the_dialect_that_it_was_written_in(session):
 
 def test_a_prepared_query_can_be_explained(session):
     session.asked("prepare q as select $1", None)
-    assert session.asked("explain execute q(7)", None).query == "explain select (7)"
-    assert session.asked("/* why */ explain\nanalyze execute q(7)", None).query == (
+    assert session.asked("explain execute q(7)", None).whole() == "explain select (7)"
+    assert session.asked("/* why */ explain\nanalyze execute q(7)", None).whole() == (
         "/* why */ explain\nanalyze select (7)"
     )
     assert session.asked("explain select 1", None).query == "explain select 1"

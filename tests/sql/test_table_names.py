@@ -8,7 +8,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql, tokens_of
 from ballista_py.sql.parse.likes import read_like
-from ballista_py.sql.parse.table_names import plain_table, unqualified
+from ballista_py.sql.parse.table_names import catalog_query, plain_table, told_tables, unqualified
 
 SAME = [
     ("select main.t.id from main.t", "select t.id from t"),
@@ -27,7 +27,15 @@ SAME = [
     ('alter table t rename to "main"."größe 1"', 'alter table t rename to "größe 1"'),
     ("comment on table main.t is 'main.t'", "comment on table t is 'main.t'"),
     ("describe main.t", "describe t"),
+    ("desc main.t", "desc t"),
     ("summarize main.t", "summarize t"),
+    ("select * from (desc main.t) order by 1 desc, 2", "select * from (desc t) order by 1 desc, 2"),
+    ("with a as (select 1) update main.t set a = 1", "with a as (select 1) update t set a = 1"),
+    ("select view, a as update from main.t order by view desc", "select view, a as update from t order by view desc"),
+    ("create or replace view main.v as select 1", "create or replace view v as select 1"),
+    ("drop view if exists main.v", "drop view if exists v"),
+    ("comment on view main.v is 'x'", "comment on view v is 'x'"),
+    ("alter view main.v rename to main.w", "alter view v rename to w"),
     ("show columns from main.t", "show columns from t"),
     ("show create table ballista.main.t", "show create table t"),
     ("explain analyze select * from main.t", "explain analyze select * from t"),
@@ -94,3 +102,43 @@ def test_a_new_name_of_a_table_is_read_as_any_other(name):
         assert read_change(engine_sql(f"alter table main.t rename to {quoted}", dialect)).action.to == "u"
     with pytest.raises(SqlError, match=r"'other\.u' is no table here: all tables are in the schema main"):
         read_change("alter table t rename to other.u")
+
+
+ENDS = [
+    "limit 5",
+    "nulls last",
+    "nulls first limit 3",
+    "offset 2",
+    "fetch first 3 rows only",
+    ", node_id asc nulls last",
+    "union all select 'a'",
+    "",
+]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("table", ["runtime.nodes", "ballista.runtime.nodes", "information_schema.tables"])
+def test_what_stands_behind_an_order_is_no_table(table, end):
+    """`desc limit 5` described a table `limit`, which nobody may read together with those that say how it is."""
+    plain = table.rpartition(".")[2]
+    for text in (
+        f"select node_id from {table} order by node_id desc {end}",
+        f"select * from (select a, row_number() over (partition by b order by (c) desc nulls last) from {table} order by f(a) desc {end}) x",  # noqa: E501
+        f"from {table} order by coalesce(a, 'b') desc {end}",
+        f"with x as (select * from {table} order by a desc {end}) select * from x order by b desc {end}",
+    ):
+        found = catalog_query(text)
+        assert found is not None
+        assert found.split() == text.replace(table, f'"{plain}"').split()
+        assert told_tables(text) == (table.removeprefix("ballista."),)
+
+
+@pytest.mark.parametrize("word", ["view", "update", "truncate"])
+def test_a_column_may_be_called_as_a_statement_begins(word):
+    for text in (
+        f"select {word} from runtime.nodes",
+        f"select a as {word} from runtime.nodes where {word} is null order by {word} nulls last",
+        f"select max({word}) {word} from runtime.nodes n group by n.{word} having {word} like 'x' limit 1",
+        f"select 1 from runtime.nodes join runtime.jobs on {word} between 1 and 2 and {word} in ('a', 'b')",
+    ):
+        assert catalog_query(text) is not None, text

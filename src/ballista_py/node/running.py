@@ -26,6 +26,7 @@ from ballista_py.node.observed_store import observed_store
 from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics, observe_node
 from ballista_py.node.status.plans import leg_progress
+from ballista_py.node.status.seen_tasks import may_see_plan, seen_by
 from ballista_py.node.status.tasks import RUNNING, Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
@@ -146,24 +147,29 @@ class Foundation:
     def _running(self, client: str | None) -> dict[str, Any]:
         """What runs now, and how far its legs are."""
         legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
-        found = (task for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome == RUNNING)
         tasks = [
-            {**asdict(task), "planned": task.task_id in legs and client in (None, task.user)} for task in found
+            {
+                **asdict(seen_by(task, client)),
+                "planned": task.task_id in legs and may_see_plan(task.user, task.job_id, client),
+            }
+            for task in self.tasks.last(SHOWN_TASKS)
+            if task.outcome == RUNNING
         ]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
     def _ended(self, client: str | None) -> list[dict[str, Any]]:
         """What ended last, newest first, and whether its plan can be asked for; texts are cut, `/v1/tasks` has more."""
-        ended = (task for task in self.tasks.last(SHOWN_TASKS, client) if task.outcome != RUNNING)
+        ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
+        found = ((task, seen_by(task, client)) for task in islice(ended, PAGE_ENDED))
         return [
             {
-                **asdict(task),
-                "text": task.text[:PAGE_TEXT_CHARS],
-                "planned": client in (None, task.user) and self.tasks.has_plan(task.task_id),
+                **asdict(shown),
+                "text": shown.text[:PAGE_TEXT_CHARS],
+                "planned": self.tasks.has_plan(task, client),
             }
-            for task in islice(ended, PAGE_ENDED)
+            for task, shown in found
         ]
 
     def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
-        """The last statements and legs, as this client may see them; None: as people who may see all do."""
-        return [asdict(task) for task in self.tasks.last(SHOWN_TASKS, client)]
+        """The last statements and legs, as this client may see them; None: as a viewer may."""
+        return [asdict(task) for task in self.tasks.seen(SHOWN_TASKS, client)]

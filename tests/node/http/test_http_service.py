@@ -358,7 +358,7 @@ def test_a_hostile_body_is_one_clear_error(link, case):
     assert sql(link, "select 1")[0] == 200
 
 
-def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in_no_text(link):
+def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in_no_text(link, cluster):
     posted = {"sql": "select ? as hidden, count(*) from t", "parameters": ["value of ada"]}
     assert sql(link, posted)[0] == 200
     assert sql(link, "select nonsense_of_ada from t")[0] == 400
@@ -377,14 +377,46 @@ def test_what_a_client_writes_nobody_else_sees_and_values_of_parameters_stand_in
     for (_, token), text in found.items():
         assert ("select ? as hidden" in text) == (token != BOB)
         assert ("nonsense_of_ada" in text) == (token != BOB)
-        assert ("job of ada" in text) == (token != BOB)
-        assert (job["job_id"] in text) == (token != BOB)
+        assert ("job of ada" in text) == (token == ADA)
+        assert (job["job_id"] in text) == (token == ADA)
         assert '"ada"' in text  # that somebody worked may be known
     for text in (found["/v1/tasks", ADA], found["/v1/tasks", EYE]):
         assert "value of ada" not in text
     ran = next(t for t in json.loads(found["/v1/tasks", ADA]) if t["text"].startswith("select ? as hidden"))
     path = f"/v1/tasks/{ran['task_id']}/plan"
-    assert [ask(link, "GET", path, token=token)[0] for token in (ADA, EYE, BOB)] == [200, 200, 404]
+    plans = [ask(link, "GET", path, token=token) for token in (ADA, EYE, BOB)]
+    assert [status for status, _, _ in plans] == [200, 200, 404]
+    assert ["value of ada" in body.decode() for _, _, body in plans] == [True, False, False]
+    told = [events(cluster, token) for token in (ADA, EYE, BOB)]
+    assert ["job of ada" in text for text in told] == [True, False, False]
+    assert not any("value of ada" in text for text in told)
+    ended = [json.loads(ended_line(text)) for text in told]
+    assert [next(t["planned"] for t in one if t["task_id"] == ran["task_id"]) for one in ended] == [
+        True,
+        True,
+        False,
+    ]
+    of_job = [t["task_id"] for t in json.loads(found["/v1/tasks", ADA]) if t["job_id"]]
+    assert of_job
+    for task_id in of_job:
+        assert ask(link, "GET", f"/v1/tasks/{task_id}/plan", token=EYE)[0] == 404
+        assert not any(t["planned"] for t in ended[1] if t["task_id"] == task_id)
+
+
+def events(cluster, token):
+    """The first second of what fills the page."""
+    place = urlsplit(cluster.http_url())
+    with socket.create_connection((place.hostname, place.port), timeout=60) as link:
+        head = f"GET /v1/events HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        link.sendall(head.encode())
+        found = b""
+        while b"event: ended" not in found or not found.endswith(b"\n\n\r\n"):
+            found += link.recv(1 << 16)
+    return found.decode()
+
+
+def ended_line(text):
+    return re.search(r"event: ended\ndata: (.*)\n", text)[1]
 
 
 def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link, cluster):
@@ -410,6 +442,59 @@ def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link,
         until = time.monotonic() + 30
         while sql(link, "select 1", token=BOB)[0] != 200:
             assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("path", ["/v1/sql", "/v1/jobs"])
+def test_a_body_that_says_it_is_encoded_is_not_read(link, path):
+    """`gzip` on a plain body was passed over."""
+    for encoding, status in (("gzip", 415), ("br, gzip", 415), ("identity", None)):
+        found = ask(link, "POST", path, "select 1", content_type="text/plain", content_encoding=encoding)
+        assert found[0] == (status or (200 if path == "/v1/sql" else 202)), found[2]
+
+
+def test_query_parameters_that_are_not_known_are_refused_by_name(link, cluster):
+    job = json.loads(ask(link, "POST", "/v1/jobs", "select 1 as n", content_type="text/plain")[2])["job_id"]
+    with cluster.client() as client:
+        client.job(job).wait(60)
+    results = f"/v1/jobs/{job}/results"
+    for chunk in ("0.0", "-0", "1e0", "null", "", "+0", "0x0", "%D9%A0", "0&chunk=0"):
+        status, _, body = ask(link, "GET", f"{results}?chunk={chunk}")
+        assert status == 400, chunk
+        assert b"chunk" in body or b"twice" in body
+    for path, said in (
+        (f"{results}?chunck=0", "no query parameter 'chunck' here: did you mean 'chunk'?"),
+        ("/v1/jobs?sate=RUNNING", "did you mean 'state'?"),
+        ("/v1/tasks?limit=1", "no query parameter 'limit' here"),
+        ("/v1/nodes?%1b[31mred=1", "no query parameter 'red' here"),
+        ("/v1/status?a=%ff", "the query of the address cannot be read"),
+    ):
+        status, _, body = ask(link, "GET", path)
+        assert (status, said in json.loads(body)["error"]) == (400, True), body
+    assert json.loads(ask(link, "GET", f"{results}?chunk=0")[2]) == [{"n": 1}]
+    assert ask(link, "GET", "/v1/jobs?state=RUNNING")[0] == 200
+    assert ask(link, "GET", "/health?from=a-balancer")[0] == 200
+
+
+def test_a_job_of_a_copy_is_refused_when_it_is_submitted(link):
+    for text in ("copy t from 'a.csv'", "copy (select 1) to 'a.csv'"):
+        status, _, body = ask(link, "POST", "/v1/jobs", text, content_type="text/plain")
+        assert (status, "COPY" in json.loads(body)["error"]) == (400, True), body
+
+
+def test_a_body_that_breaks_off_is_no_fault_of_the_node(cluster):
+    place = urlsplit(cluster.http_url())
+    for rest in ("", "select 1", "5\r\nselec"):
+        framing = "Transfer-Encoding: chunked" if rest.startswith("5") else "Content-Length: 4000"
+        with socket.create_connection((place.hostname, place.port), timeout=60) as raw:
+            head = (
+                f"POST /v1/sql HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADA}\r\nContent-Type: text/plain\r\n"
+            )
+            raw.sendall(f"{head}{framing}\r\n\r\n{rest}".encode())
+            time.sleep(0.2)
+    with cluster.client() as client:
+        assert client.sql("select 1 as n").num_rows == 1
+    time.sleep(0.5)
+    assert "a request failed for a reason that its client is not told" not in cluster.log("scheduler-1")
 
 
 def test_methods_that_are_not_answered_say_which_are(link):

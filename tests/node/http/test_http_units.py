@@ -113,7 +113,7 @@ def test_a_parameter_keeps_its_value(value):
     posted = read_statement(
         "application/json", json.dumps({"sql": "select $a", "parameters": {"a": value}}).encode()
     )
-    assert posted.statement.parameters.to_pylist() == [{"a": value}]
+    assert posted.statement.parameters.to_pylist() == [{"$a": value}]
 
 
 WRONG = {

@@ -26,6 +26,7 @@ from ballista_py.partitions.sql_view import VIEW_MARK, VIEW_TYPE
 from ballista_py.sql.own_words import own_places, run_for
 from ballista_py.sql.parse.changes import is_alteration, read_change, text_for_engine
 from ballista_py.sql.parse.descriptions import CatalogQuery, DescribeQuery, Explain, read_description
+from ballista_py.sql.parse.given_values import columns_of
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, is_of_view, refusal, statement_kind
 from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameter_types import parameter_schema
@@ -420,11 +421,8 @@ class _Series:
 
 
 def _rows_of_values(names: Sequence[str], rows: pa.RecordBatch) -> Iterator[dict[str, pa.Scalar]]:
-    """A value for each parameter, row by row: by name if the columns have the parameters' names, else in order."""
-    if rows.num_columns != len(names):
-        raise SqlError(f"the statement has {len(names)} parameter(s), {rows.num_columns} values were bound")
-    by_name = set(names) == set(rows.schema.names)
-    columns = [rows.column(name if by_name else place) for place, name in enumerate(names)]
+    """A value for each parameter, row by row. Raises `SqlError` for columns that are not those of the parameters."""
+    columns = [rows.column(place) for place in columns_of(names, rows.schema.names)]
     for number in range(rows.num_rows):
         require_wanted()
         yield {name: column[number] for name, column in zip(names, columns, strict=True)}

@@ -67,7 +67,7 @@ from ballista_py.sql.parse.changes import (
     read_change,
     text_for_engine,
 )
-from ballista_py.sql.parse.copies import CopyFrom
+from ballista_py.sql.parse.copies import NOT_HERE, CopyFrom
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
@@ -341,9 +341,7 @@ class WriteService:
         if isinstance(change, AlterTable):
             return Executed(self._alterations.alter(change, mine.kept))
         if isinstance(change, CopyFrom):
-            raise SqlError(
-                "COPY cannot be run here: its file is the client's, send it with Client.sql or ballista-py sql"
-            )
+            raise SqlError(NOT_HERE)
         raise SqlError("the statement changes nothing: send it as a query")
 
     def _as_before(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.exceptions import TyperException
 
 from ballista_py.errors import BallistaError, NotRunning
 from ballista_py.node.cli.choices import choice, command_group
@@ -35,7 +36,7 @@ from ballista_py.node.cli.connecting import (
     visible,
 )
 from ballista_py.node.cli.lazy import Later, LazyGroup
-from ballista_py.node.cli.scripts import run_script, script_of
+from ballista_py.node.cli.scripts import run_piped, run_script, script_of
 
 
 class Commands(LazyGroup):
@@ -72,10 +73,18 @@ LOG_WIDTH = 120
 
 def main() -> None:
     """Run the command line; the only place that turns errors into exit codes."""
+    for_program = "--json" in sys.argv[1:]
     try:
-        app()
+        code = app(standalone_mode=not for_program)  # which says in words what is wrong with the words
+        if for_program:
+            sys.exit(code if isinstance(code, int) else 0)
     except BallistaError as error:
         _fail(error)
+    except TyperException as error:
+        _say_json(error.format_message(), "usage")
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        sys.exit(1)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
@@ -98,13 +107,18 @@ def begin(
 ) -> None:
     """Distributed SQL on a cluster whose only shared service is an object store.
 
-    Without a command, on a terminal, it is the shell.
+    Without a command it is the shell: on a terminal, and for statements that come from a file or a pipe.
     """
     if context.invoked_subcommand is not None:
         return
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        given = (os.environ.get(name) for name in ("BALLISTA_CONNECT", "BALLISTA_TOKEN", "BALLISTA_TLS_CA"))
-        _shell(next(given) or DEFAULT_CONNECT, *given)
+    given = (os.environ.get(name) for name in ("BALLISTA_CONNECT", "BALLISTA_TOKEN", "BALLISTA_TLS_CA"))
+    connect = next(given) or DEFAULT_CONNECT
+    is_typed = sys.stdin.isatty()
+    script = "" if is_typed else script_of(Path("-"))
+    if script.strip():
+        run_piped(script, client_of(connect, *given))
+    elif is_typed and sys.stdout.isatty():
+        _shell(connect, *given)
     else:
         print(context.get_help())
 
@@ -116,7 +130,7 @@ def _shell(connect: str, token: str | None, tls_ca: str | None) -> None:
 
 def _in_shell(client: Any) -> None:
     if not sys.stdin.isatty():  # a file or a pipe: nobody types
-        run_script(script_of(Path("-")), client, None, None, as_json=False)
+        run_piped(script_of(Path("-")), client)
         return
     from ballista_py.node.cli.shell import Shell
 
@@ -309,12 +323,15 @@ def cancel(
 def _fail(error: BallistaError) -> None:
     """One line of words, or with --json one of JSON, as HTTP says it."""
     if "--json" in sys.argv[1:]:
-        import orjson
-
-        said = {"error": str(error), "code": error.code}
-        sys.stderr.buffer.write(orjson.dumps(said) + b"\n")
+        _say_json(str(error), error.code)
     else:
         from rich.console import Console
 
         Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(str(error)))
     sys.exit(1)
+
+
+def _say_json(error: str, code: str) -> None:
+    import orjson
+
+    sys.stderr.buffer.write(orjson.dumps({"error": " ".join(error.split()), "code": code}) + b"\n")

@@ -21,7 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from rich.console import Console
 
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.node.cli.connecting import MAX_SHOWN_ROWS, escaped, rows_shown, visible
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.sql.parse.kind import statement_kind
@@ -117,13 +117,16 @@ class Shell:
             except EOFError:
                 return
             if text.strip().startswith("."):
-                if not self.command(text.strip()):
-                    return
+                try:
+                    if not self.command(text.strip()):
+                        return
+                except BallistaError as error:
+                    self._say(str(error))
             elif text.strip():
                 self.statements(text)
 
     def command(self, text: str) -> bool:
-        """Carry out a command of the shell; False leaves it."""
+        """Carry out a command of the shell; False leaves it. Raises `ConfigError` for one that there is not."""
         name, _, rest = text.rstrip(";").partition(" ")
         rest = rest.strip()
         if name in (".quit", ".exit"):
@@ -140,7 +143,7 @@ class Shell:
         elif name == ".help":
             self.console.print(HELP, highlight=False, markup=False)
         else:
-            self._say(f"there is no command '{text}': .help lists them")
+            raise ConfigError(f"there is no command '{text}': .help lists them")
         return True
 
     def statements(self, text: str) -> None:

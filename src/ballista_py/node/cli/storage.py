@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated
 
 import typer
+from attrs import asdict
 
 from ballista_py.errors import ConfigError
 from ballista_py.node.cli.choices import command_group
-from ballista_py.node.cli.connecting import some
+from ballista_py.node.cli.connecting import Json, print_json, some
 from ballista_py.node.cli.store_options import Option, store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
@@ -22,9 +25,9 @@ from ballista_py.state.ownership.catalog_proof import read_catalog
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore, open_store
 from ballista_py.storage.held.seen import forget_dropped
-from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, ended_maps, find_garbage, remove_garbage
+from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, Garbage, ended_maps, find_garbage, remove_garbage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
-from ballista_py.storage.upkeep.verify import history, verify_table
+from ballista_py.storage.upkeep.verify import Verified, history, verify_table
 
 WORKERS = 8
 MINUTE_MS = 60_000
@@ -49,25 +52,33 @@ def verify(
         typer.Option(help="only this table; may be repeated; default: all", metavar="TABLE"),
     ] = None,
     option: Option = None,
+    as_json: Json = False,
 ) -> None:
     """Read every file of every table back.
 
     Exit 1, and the names, if something is damaged or missing.
     """
     store = open_store(url, **store_options(option or []))
-    damaged = False
+    tables: list[tuple[str, Verified]] = []
     with ThreadPoolExecutor(WORKERS) as pool:
         for spec in _tables(store, table):
             pmap = PartitionStore(store).read(spec.map_name, spec.incarnation)
             paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
             found = verify_table(store, spec, paths, run_all=pool.map)
-            counts = some(found.partitions, "partition"), some(found.files, "file"), some(found.rows, "row")
-            print(f"{spec.name}: {', '.join(counts)}")
-            for problem in found.problems:
-                damaged = True
-                print(f"  DAMAGED partition {problem.partition}: {problem.reason}")
-    if damaged:
+            tables.append((spec.name, found))
+            if not as_json:
+                _print_verified(spec.name, found)
+    if as_json:
+        print_json([{"table": name, **asdict(found)} for name, found in tables])
+    if any(found.problems for _, found in tables):
         raise typer.Exit(1)
+
+
+def _print_verified(name: str, found: Verified) -> None:
+    counts = some(found.partitions, "partition"), some(found.files, "file"), some(found.rows, "row")
+    print(f"{name}: {', '.join(counts)}")
+    for problem in found.problems:
+        print(f"  DAMAGED partition {problem.partition}: {problem.reason}")
 
 
 @storage_app.command(name="history")
@@ -77,6 +88,7 @@ def show_history(
     partition: Annotated[str, typer.Argument(help="its text form, such as expr0=5", metavar="PARTITION")],
     option: Option = None,
     limit: Annotated[int, typer.Option(help="statements at most", min=1)] = 20,
+    as_json: Json = False,
 ) -> None:
     """Say which statements a partition applied last.
 
@@ -84,7 +96,11 @@ def show_history(
     """
     store = open_store(url, **store_options(option or []))
     (spec,) = _tables(store, [table])
-    for _, applied in zip(range(limit), history(store, spec, partition), strict=False):
+    found = list(islice(history(store, spec, partition), limit))
+    if as_json:
+        print_json([{**asdict(applied), "token": name_of(applied.token)} for applied in found])
+        return
+    for applied in found:
         moment = datetime.fromtimestamp(applied.at_ms / 1e3, UTC).isoformat(timespec="milliseconds")
         print(f"{moment} {applied.by or '-'} +{applied.added} -{applied.removed} {name_of(applied.token)}")
 
@@ -97,6 +113,7 @@ def collect(
         float, typer.Option(help="how long ago a file must have been found first", min=0.0, metavar="MINUTES")
     ] = MIN_AGE_MS / MINUTE_MS,
     option: Option = None,
+    as_json: Json = False,
 ) -> None:
     """Find files that no table needs any more.
 
@@ -106,9 +123,7 @@ def collect(
     """
     store = open_store(url, **store_options(option or []))
     _tables(store, None)  # ends nothing in a location that is not whole
-    if remove:
-        for prefix in end_dead_claims(store, SystemRuntime()):
-            print(f"nobody holds the claim on {prefix} any more")
+    ended = list(end_dead_claims(store, SystemRuntime())) if remove else []
     folders = {spec.folder for spec in _tables(store, None)}
     catalog = read_catalog(store)[0]
     unreadable = catalog.document.unreadable
@@ -120,6 +135,27 @@ def collect(
     garbage = find_garbage(
         store, folders, min_age_ms=min_age_minutes * MINUTE_MS, revision=catalog.header.revision
     )
+    removed = _removed(store, garbage, folders) if remove else None
+    if as_json:
+        said = {"bytes": garbage.bytes, "young": garbage.young, "kept": garbage.kept}
+        files = [{"key": file.key, "size": file.size} for file in garbage.files]
+        print_json({"files": files, **said, "removed": removed, "ended_claims": ended})
+    else:
+        _print_garbage(garbage, ended, removed)
+
+
+def _removed(store: ConditionalStore, garbage: Garbage, folders: set[str]) -> int:
+    """How many files were removed; with them goes what is known of tables that there are no more."""
+    removed = remove_garbage(store, garbage)
+    for key in ended_maps(store, _tables(store, None)):
+        store.delete(key)
+    forget_dropped(store, folders | {e.key.split("/")[1] for e in store.list(SNAPSHOTS_PREFIX)})
+    return removed
+
+
+def _print_garbage(garbage: Garbage, ended: Iterable[str], removed: int | None) -> None:
+    for prefix in ended:
+        print(f"nobody holds the claim on {prefix} any more")
     for name, reason in garbage.kept.items():
         print(f"{name}: all files are kept, because {reason}")
     for file in garbage.files[:WORKERS]:
@@ -130,11 +166,8 @@ def collect(
     print(
         f"{len(garbage.files)} objects, {garbage.bytes} bytes; {garbage.young} were written or first found too recently"
     )
-    if remove:
-        print(f"{remove_garbage(store, garbage)} removed")
-        for key in ended_maps(store, _tables(store, None)):
-            store.delete(key)
-        forget_dropped(store, folders | {e.key.split("/")[1] for e in store.list(SNAPSHOTS_PREFIX)})
+    if removed is not None:
+        print(f"{removed} removed")
     elif garbage.files:
         print("nothing was removed: say --remove")
 
@@ -150,6 +183,7 @@ def repair(
         ),
     ] = (TTL_MS + SKEW_MS) / 1e3,
     option: Option = None,
+    as_json: Json = False,
 ) -> None:
     """Find documents that are lost or older than others prove.
 
@@ -162,14 +196,19 @@ def repair(
         require_nobody_alive(store, patience_seconds * 1e3)
     found = find_repairs(store)
     for one in found.repairs:
-        print(f"{one.key} {one.what}")
+        if not as_json:
+            print(f"{one.key} {one.what}")
         if apply:
             one.apply()
-    for problem in found.beyond:
-        print(f"BEYOND REPAIR {problem}")
-    print(f"{len(found.repairs)} document(s) {'repaired' if apply else 'to repair'}")
-    if found.repairs and not apply:
-        print("nothing was changed: stop all nodes and say --apply")
+    if as_json:
+        repairs = [{"key": one.key, "what": one.what} for one in found.repairs]
+        print_json({"repairs": repairs, "beyond": [str(problem) for problem in found.beyond], "applied": apply})
+    else:
+        for problem in found.beyond:
+            print(f"BEYOND REPAIR {problem}")
+        print(f"{len(found.repairs)} document(s) {'repaired' if apply else 'to repair'}")
+        if found.repairs and not apply:
+            print("nothing was changed: stop all nodes and say --apply")
     if found.beyond:
         raise typer.Exit(1)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
+from attrs import asdict
 
 from ballista_py.node.cli.choices import choice, command_group
-from ballista_py.node.cli.connecting import print_table
+from ballista_py.node.cli.connecting import Json, print_json, print_table
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.security.certificates import CA_DAYS, NODE_DAYS, CertificateFolder
 from ballista_py.transport.security.credentials import Role
@@ -27,10 +28,14 @@ DEFAULT_FOLDER = Path("ballista-tls")
 def init(
     folder: Folder = DEFAULT_FOLDER,
     days: Annotated[int, typer.Option(help="how long the authority is valid", min=1)] = CA_DAYS,
+    as_json: Json = False,
 ) -> None:
     """Make the authority of a cluster."""
     made = _authority(folder)
     made.init(days)
+    if as_json:
+        print_json({"ca_file": made.ca_file})
+        return
     print(f"authority: {made.ca_file}; keep {folder / 'ca.key'} off the nodes")
 
 
@@ -51,6 +56,7 @@ def add(
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
     days: Annotated[int, typer.Option(help="how long the certificate is valid", min=1)] = NODE_DAYS,
+    as_json: Json = False,
 ) -> None:
     """Make the certificate of a node, or renew it.
 
@@ -59,6 +65,10 @@ def add(
     made = _authority(folder)
     found = made.add(node_id, cast(Role, role), host or [], days)
     tls = made.tls(node_id)
+    if as_json:
+        files = {"ca_file": tls.ca_file, "certificate_file": tls.certificate_file, "key_file": tls.key_file}
+        print_json({**asdict(found), **files, "removed_file": made.removed_file})
+        return
     print(f"certificate of the {role} '{node_id}' at {', '.join(found.names[1:])}")
     print(f"valid until {found.not_after}; start the node with")
     print(f"  --node-mtls-ca-certificate-file {tls.ca_file}")
@@ -71,6 +81,7 @@ def add(
 def remove(
     node_id: NodeId,
     folder: Folder = DEFAULT_FOLDER,
+    as_json: Json = False,
 ) -> None:
     """Let a node in no more.
 
@@ -78,12 +89,19 @@ def remove(
     """
     made = _authority(folder)
     made.remove(node_id)
+    if as_json:
+        print_json({"node_id": node_id, "removed_file": made.removed_file})
+        return
     print(f"removed; bring {made.removed_file} to every node that does not read it there")
 
 
 @tls_app.command()
-def show(folder: Folder = DEFAULT_FOLDER) -> None:
+def show(folder: Folder = DEFAULT_FOLDER, as_json: Json = False) -> None:
     """List the certificates and how long they are valid."""
+    known = _authority(folder).show()
+    if as_json:
+        print_json([asdict(found) for found in known])
+        return
     print_table(
         ("node", "role", "names", "valid from", "valid until", "serial"),
         (
@@ -91,7 +109,7 @@ def show(folder: Folder = DEFAULT_FOLDER) -> None:
                 *(found.node_id, found.role or "", ", ".join(found.names[1:]), found.not_before),
                 *("removed" if found.removed else found.not_after, found.serial[:16]),
             )
-            for found in _authority(folder).show()
+            for found in known
         ),
         wide=True,
     )

@@ -18,6 +18,7 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import BaseRouteHandler
 
 from ballista_py.errors import TransportError, TryLater, Unauthenticated
+from ballista_py.node.http.asked_as import QUERY, require_known_query, require_plain_body
 from ballista_py.node.http.callers import HttpCallers, Shown, require_own_site, required
 from ballista_py.node.http.connections import HttpConnection
 from ballista_py.node.http.errors import HttpRefused
@@ -80,7 +81,10 @@ class HttpDoor:
         return Door(self.access, Shown())
 
     def guard(self, connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-        """Before every handler: who it is, and whether he may. Raises `Unauthenticated`."""
+        """Before every handler: who it is, whether he may, and that he says nothing beside that nobody would read.
+
+        Raises `Unauthenticated` and `HttpRefused`.
+        """
         scope: Any = connection.scope
         if scope["method"] == "OPTIONS":  # says which methods there are, and no more
             return
@@ -106,6 +110,9 @@ class HttpDoor:
         except Exception as error:
             self.refusals.note("ip:{}:{}".format(*link.peer), error)
             raise
+        if "anyone" not in who:
+            require_known_query(scope["query_string"], handler.opt.get(QUERY, {}))
+            require_plain_body(connection.headers)
         connection.scope["state"] |= {CALLER: caller, VERB: verb}
 
     def call(self, request: Request[Any, Any, Any]) -> HttpCall:
@@ -115,7 +122,7 @@ class HttpDoor:
         return HttpCall(state[CALLER], state[VERB], state["connection"], trace)
 
     def looks_as(self, request: Request[Any, Any, Any]) -> str | None:
-        """The client who asks, of no name where clients prove none; None for a viewer, who may see everything."""
+        """The client who asks, of no name where clients prove none; None for a viewer: see `seen_tasks`."""
         caller: Caller = request.scope["state"][CALLER]
         return None if caller.kind == "viewer" else caller.name if caller.kind == "client" else ""
 

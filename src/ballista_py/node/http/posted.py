@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from litestar import Request
+from litestar.exceptions import InternalServerException
 from litestar.openapi.spec import OpenAPIMediaType, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
@@ -30,7 +31,7 @@ async def read_body(request: Request[Any, Any, Any], most: int, hold: Callable[[
     Raises `HttpRefused` as soon as it has more than `most` bytes.
     """
     body = bytearray()
-    async for piece in request.stream():
+    async for piece in _pieces(request):
         size = len(body) + len(piece)
         if size > most:
             raise HttpRefused(
@@ -43,9 +44,18 @@ async def read_body(request: Request[Any, Any, Any], most: int, hold: Callable[[
 
 async def read_no_body(request: Request[Any, Any, Any]) -> None:
     """Wait for the end of a request without a body. Raises `InvalidData` for one: what is not understood is refused."""
-    async for piece in request.stream():
+    async for piece in _pieces(request):
         if piece.strip():
             raise InvalidData("this request takes no body")
+
+
+async def _pieces(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    """What comes of the body. Raises `HttpRefused` where it breaks off, which is no fault of the node."""
+    try:
+        async for piece in request.stream():
+            yield piece
+    except InternalServerException:
+        raise HttpRefused(400, "the body broke off before its end", "invalid_data") from None
 
 
 def posted_statement(own: Mapping[str, Schema]) -> RequestBody:

@@ -14,6 +14,7 @@ from litestar.openapi.spec.enums import OpenAPIFormat, OpenAPIType
 from litestar.params import Parameter, QueryParameter
 
 from ballista_py.node.http.answering import StreamedAnswer
+from ballista_py.node.http.asked_as import NUMBER, QUERY, TEXT
 from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.forms import form_for
 from ballista_py.node.http.posted import posted_statement, read_no_body
@@ -74,7 +75,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
         asked = read_job(content_type, body)
         return job((await door.run(request, lambda _: ask(SUBMIT_JOB, asked)))["job"])
 
-    @get("/v1/jobs", responses=_SAID)
+    @get("/v1/jobs", responses=_SAID, opt={QUERY: {"state": TEXT}})
     async def list_jobs(
         request: Request[Any, Any, Any], wanted: Annotated[str | None, _STATE] = None
     ) -> list[Job]:
@@ -87,7 +88,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
         """One job: how far it is, why it failed, how many chunks its result has."""
         return job((await door.run(request, lambda _: ask(JOB, {"job_id": job_id})))["job"])
 
-    @get("/v1/jobs/{job_id:str}/results", responses=_ROWS)
+    @get("/v1/jobs/{job_id:str}/results", responses=_ROWS, opt={QUERY: {"chunk": NUMBER}})
     async def results(
         request: Request[Any, Any, Any],
         job_id: Annotated[str, _ID],

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from ballista_py.errors import InvalidData, SqlError
 from ballista_py.node.http.errors import HttpRefused
 from ballista_py.partitions.refresh import WRITE_WAITS
+from ballista_py.sql.parse.given_values import marked
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.wire import has_more_values
 from ballista_py.transport.flight_sql.statement import SqlStatement, ipc_bytes
@@ -167,17 +168,20 @@ _JOB_FIELDS: Mapping[str, shape.Check] = {
 
 
 def _row(values: Sequence[Any] | Mapping[str, Any] | None) -> pa.RecordBatch | None:
-    """The parameters as one row: in order, or by name."""
+    """The parameters as one row, by name or in order, as `given_values` tells them apart."""
     if not values:
         return None
-    named = values if isinstance(values, Mapping) else {str(n): v for n, v in enumerate(values, 1)}
-    for name, value in named.items():
+    if isinstance(values, Mapping):
+        named = [(marked(name), value) for name, value in values.items()]
+    else:
+        named = [(str(number), value) for number, value in enumerate(values, 1)]
+    for name, value in named:
         if not isinstance(value, str | int | float | bool | None):
             raise InvalidData(
                 f"parameter {name[: shape.MAX_NAME_CHARS]!a} is a list or an object; send null, true, false, "
                 "a number or a text (a date or a decimal as text)"
             )
-    return pa.RecordBatch.from_arrays([pa.array([value]) for value in named.values()], names=list(named))
+    return pa.RecordBatch.from_arrays([pa.array([value]) for _, value in named], names=[name for name, _ in named])
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

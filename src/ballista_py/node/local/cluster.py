@@ -33,6 +33,7 @@ from ballista_py.secret import Secret
 from ballista_py.sql.parse.session_statements import require_no_session
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
+from ballista_py.transport.client.given import Parameters
 from ballista_py.transport.client.rows import Rows
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.security.credentials import Tls
@@ -290,18 +291,22 @@ class LocalCluster:
         query: str,
         dialect: str | None = None,
         *,
+        parameters: Parameters | None = None,
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
         timeout: float | None = None,
         wait: WriteWait | None = None,
     ) -> pa.Table:
+<<<<<<< HEAD
         """Run a statement and return all of its rows; see `Client.sql`. Each call has a session of its own."""
         require_no_session(query, "LocalCluster.sql: with cluster.client() as client: client.sql(…)")
+=======
+        """Run a statement and return all of its rows; see `Client.sql`."""
+        how: Any = {"token": token, "atomic": atomic, "engine": engine, "timeout": timeout, "wait": wait}
+>>>>>>> mend-m4a
         with self.client() as client:
-            return client.sql(
-                query, dialect, token=token, atomic=atomic, engine=engine, timeout=timeout, wait=wait
-            )
+            return client.sql(query, dialect, parameters=parameters, **how)
 
     def ingest(
         self,

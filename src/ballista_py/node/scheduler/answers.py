@@ -27,6 +27,7 @@ from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
+from ballista_py.sql.parse.session_statements import executed
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
     CANCEL,
@@ -46,6 +47,7 @@ from ballista_py.transport.flight.commands import (
 from ballista_py.transport.flight.server import StreamResult
 from ballista_py.transport.flight.shapes import check_command, check_question
 from ballista_py.transport.flight.writes import IncomingRows
+from ballista_py.transport.flight_sql.statement import SqlStatement, one_row
 
 
 @frozen(kw_only=True)
@@ -108,9 +110,7 @@ class SchedulerAnswers:
         return given_out(self._stream(services, command, context), services.figures, services.queries.runtime)
 
     def _stream(self, services: Services, command: Mapping[str, Any], context: CallContext) -> StreamResult:
-        with services.queries.reading(_query(command), dialect=_dialect(command)):
-            text = _text(command, services.queries)
-            kind, is_returned = statement_kind(text), returns_rows(text)
+        text, kind, is_returned = _read(command, services)
         with run_for(command["query"], text):
             if is_returned:
                 return returned_rows(services.writes.run(text, **_sent(command)))
@@ -142,7 +142,7 @@ class SchedulerAnswers:
         if command.get("kind") == EXECUTE:
             rows.drain()
             services = self.ready()
-            text = _statement(command, services.queries)
+            text = _statement(command, services)
             with run_for(command["query"], text):
                 return {"affected": services.writes.execute(text, **_sent(command))}
         if command.get("kind") == CREATE_TABLE:
@@ -165,7 +165,7 @@ class SchedulerAnswers:
         check_question(name, body)
         services = self.ready()
         if name == EXPLAIN:
-            text = _statement(body, services.queries)
+            text = _statement(body, services)
             with run_for(body["query"], text):
                 if statement_kind(text) != "query":
                     raise refusal(text)
@@ -223,15 +223,22 @@ def _one_row(values: Mapping[str, int]) -> StreamResult:
     return StreamResult(schema=batch.schema, batches=[batch])
 
 
-def _statement(command: Mapping[str, Any], queries: QueryService) -> str:
-    """The statement of `commands.sql_command`, in the engine's dialect."""
-    with queries.reading(_query(command), dialect=_dialect(command)):
-        return _text(command, queries)
+def _statement(command: Mapping[str, Any], services: Services) -> str:
+    """The statement of `commands.sql_command`, in the engine's dialect, with the values that were given beside it."""
+    return _read(command, services)[0]
 
 
-def _text(command: Mapping[str, Any], queries: QueryService) -> str:
-    query, dialect = _query(command), _dialect(command)
-    return engine_sql(query) if dialect is None else queries.engine_sql(query, dialect)
+def _read(command: Mapping[str, Any], services: Services) -> tuple[str, StatementKind, bool]:
+    """As `_statement`, with its kind, and whether it is a change that returns rows."""
+    query, dialect, row = _query(command), _dialect(command), one_row(command.get("parameters") or "")
+    if row is not None:
+        text = services.statements.text_of(SqlStatement(query=query, dialect=dialect, parameters=row))
+        return text, statement_kind(text), returns_rows(text)
+    if command.get("values"):
+        query = executed(query, command["values"])
+    with services.queries.reading(query, dialect=dialect):
+        text = engine_sql(query) if dialect is None else services.queries.engine_sql(query, dialect)
+        return text, statement_kind(text), returns_rows(text)
 
 
 def _dialect(command: Mapping[str, Any]) -> str | None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from typing import Any
-
 import pyarrow as pa
 from attrs import define, evolve
 
@@ -14,12 +11,12 @@ from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed
-from ballista_py.errors import InvalidData
+from ballista_py.errors import SqlError
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.sql.own_words import run_for
+from ballista_py.sql.parse.copies import NOT_HERE, read_copy
 from ballista_py.state.documents.jobs import MAX_REQUEST_CHARS, JobDocument, JobRequest
-from ballista_py.transport.arrow.door import read_rows
-from ballista_py.transport.flight_sql.statement import SqlStatement
+from ballista_py.transport.flight_sql.statement import SqlStatement, one_row
 from ballista_py.work import current_work
 
 
@@ -38,6 +35,8 @@ class JobRuns:
         text, kind = self.statements.one_execution(_statement(request))
         if kind == "query":
             self.spark.takes(text, request.engine)
+        if kind == "change" and read_copy(text) is not None:
+            raise SqlError(NOT_HERE)
 
     def run(self, job: JobDocument, token: str) -> JobRows:
         """See `JobStatements.run`."""
@@ -79,12 +78,7 @@ class JobRuns:
 
 def _statement(request: JobRequest) -> SqlStatement:
     """The statement of a request, with its parameters. Raises `InvalidData` for parameters that are none."""
-    rows: Any = None
-    if request.parameters:
-        table = read_rows(b64decode(request.parameters), MAX_REQUEST_CHARS).combine_chunks()
-        if table.num_rows != 1:
-            raise InvalidData(f"the parameters of a job are one row, not {table.num_rows}")
-        rows = table.to_batches()[0]
+    rows = one_row(request.parameters, MAX_REQUEST_CHARS)
     return SqlStatement(query=request.sql, dialect=request.dialect, parameters=rows)
 
 

@@ -13,7 +13,7 @@ from ballista_py.node.running import Foundation
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.runtime_rows import Histories, RuntimeRows
 from ballista_py.node.status.memory_rows import memory_part, memory_row
-from ballista_py.node.status.tasks import seen_by
+from ballista_py.node.status.seen_tasks import seen_by
 from ballista_py.state.members.control import NodeReport
 from ballista_py.work import current_client
 

@@ -12,7 +12,8 @@ from ballista_py.coordinator.jobs.service import JobService, job_row
 from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows, jobs_rows
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore, view_row
-from ballista_py.node.status.tasks import Tasks, seen_by
+from ballista_py.node.status.seen_tasks import seen_by
+from ballista_py.node.status.tasks import Tasks
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import HeldPartitions, TaskRecord
 from ballista_py.transport.control.service import MAX_TASKS
@@ -129,7 +130,7 @@ def runtime_tables(
     rows = RuntimeRows(core, config)
 
     def own() -> Sequence[TaskRecord]:
-        return tasks.last(MAX_TASKS, current_client())
+        return tasks.seen(MAX_TASKS, current_client())
 
     def of_all() -> list[TaskRecord]:
         executors = {instance_id: executor_id for executor_id, instance_id in core.view().members}

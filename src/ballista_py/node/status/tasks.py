@@ -10,10 +10,11 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-from attrs import define, evolve, field
+from attrs import define, field
 
 from ballista_py.errors import BallistaError, TransportError, to_wire
 from ballista_py.logs import log_event
+from ballista_py.node.status.seen_tasks import may_see_plan, plan_seen_by, seen_by
 from ballista_py.node.status.shown_text import MAX_ERROR_CHARS, MAX_TEXT_CHARS, shown_text
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
@@ -208,32 +209,38 @@ class Tasks:
             task.cancelled()
         return bool(found)
 
-    def last(self, limit: int, client: str | None = None) -> tuple[TaskRecord, ...]:
-        """What runs now and what ended last, newest first, as `seen_by` that client."""
+    def last(self, limit: int) -> tuple[TaskRecord, ...]:
+        """What runs now and what ended last, newest first, all of it: for nodes alone."""
         with self._lock:
             now_ms = self.runtime.monotonic_ms()
             running = [self._record(task, now_ms - task.started_ms) for task in self._running.values()]
             known = [*reversed(running), *reversed(self._remembered)]
-        return tuple(seen_by(task, client) for task in known[: max(0, limit)])
+        return tuple(known[: max(0, limit)])
 
-    def plan_of(self, task_id: str, client: str | None = None) -> Mapping[str, Any] | None:
-        """How a task runs, or one of the last that ended ran.
+    def seen(self, limit: int, client: str | None) -> tuple[TaskRecord, ...]:
+        """What runs now and what ended last, newest first, as `seen_by` that client, or a `VIEWER`."""
+        return tuple(seen_by(task, client) for task in self.last(limit))
 
-        None if nobody knows that (any more), or it is another one's than that `client`'s.
+    def plan_of(self, task_id: str, client: str | None) -> Mapping[str, Any] | None:
+        """How a task runs, or one of the last that ended ran, as that `client` or a `VIEWER` may see it.
+
+        None if nobody knows that (any more), or he may not see it.
         """
         with self._lock:
             running = next((task for task in self._running.values() if task.task_id == task_id), None)
         if running is not None and running.plan is not None:
-            return running.plan() if client in (None, running.user) else None
+            may = may_see_plan(running.user, running.job_id, client)
+            return plan_seen_by(running.plan(), client) if may else None
         kept = self._plans.get(task_id)
         if kept is None:
             return None
         found: Mapping[str, Any] = orjson.loads(kept)
-        return found["plan"] if client in (None, found["user"]) else None
+        may = may_see_plan(found["user"], found["job_id"], client)
+        return plan_seen_by(found["plan"], client) if may else None
 
-    def has_plan(self, task_id: str) -> bool:
-        """Whether `plan_of` knows how one that has ended ran."""
-        return task_id in self._plans
+    def has_plan(self, task: TaskRecord, client: str | None) -> bool:
+        """Whether `plan_of` would tell how one that has ended, as it was `seen` by no one yet, ran."""
+        return task.task_id in self._plans and may_see_plan(task.user, task.job_id, client)
 
     def plans(self) -> dict[str, Mapping[str, Any]]:
         """How those tasks run that run now, by their ids."""
@@ -257,7 +264,7 @@ class Tasks:
             self._remembered.append(record)
             plan, task.plan = task.plan, None  # which holds what the task has read
         if plan is not None:
-            kept = orjson.dumps({"user": task.user, "plan": plan()})
+            kept = orjson.dumps({"user": task.user, "job_id": task.job_id, "plan": plan()})
             self._plans.put(task.task_id, kept, len(kept))
         if task.span.recorded:
             task.span.set(kind=task.kind, outcome=outcome, rows=task.rows, bytes=task.bytes)
@@ -294,16 +301,6 @@ class Tasks:
             engine=task.engine,
             job_id=task.job_id,
         )
-
-
-def seen_by(task: TaskRecord, client: str | None) -> TaskRecord:
-    """A task as a `client` sees it, or with None whoever may see everything.
-
-    What another client wrote is his: his texts are not shown, nor errors about them, nor that something is a job.
-    """
-    if client is None or task.user == client:
-        return task
-    return evolve(task, text="", error_message="", job_id="")
 
 
 __all__ = [

@@ -67,6 +67,7 @@ WRITE_OPTIONS: Mapping[str, Mapping[str, tuple[str, OptionKind]]] = {
     "parquet": _PARQUET_OUT,
     "json": _JSON_OUT,
 }
+NOT_HERE = "COPY cannot be run here: its file is the client's, send it with Client.sql or ballista-py sql"
 _LOSES = "it leaves rows out without a word"
 _DECLARED = "the table says what its columns are; COPY table (a, b) FROM names those of the file in their order"
 _INSTEAD: Mapping[str, str] = {

@@ -36,6 +36,9 @@ _VERB = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+([A-Za-z]++)\b", re.
 _EXPLAINED = re.compile(
     r"((?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\s++(?:ANALYZE\s++)?)EXECUTE\b", re.DOTALL | re.IGNORECASE
 )
+_EXPLAINS = re.compile(
+    r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\s++(?:ANALYZE\s++)?", re.DOTALL | re.IGNORECASE
+)
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(us|ms|s|min|h|d|)", re.ASCII)
 
@@ -133,6 +136,21 @@ def before_execute(sql: str) -> str:
     """
     found = _EXPLAINED.match(sql)
     return "" if found is None else found[1]
+
+
+def executed(sql: str, values: Mapping[str, str]) -> str:
+    """The text of an EXECUTE: the prepared statement, or an EXPLAIN of it, with constants for its parameters.
+
+    Raises `SqlError` as `with_values`, and for a value that is no constant.
+
+    >>> executed("explain select * from t where id = $1", {"1": "7"})
+    'explain select * from t where id = (7)'
+    """
+    for value in values.values():
+        _require_constant(value)
+    explains = _EXPLAINS.match(sql)  # of which the tokenizer takes what follows for one piece
+    head = "" if explains is None else explains.group()
+    return head + with_values(sql[len(head) :], values)
 
 
 def with_values(sql: str, values: Mapping[str, str]) -> str:

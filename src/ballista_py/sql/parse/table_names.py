@@ -22,25 +22,12 @@ TOLD = (INFORMATION, SEEN)  # schemas whose tables a scheduler makes up when the
 DESCRIBED = " "  # behind the name of a table: no table has such a one
 _OURS = ((SCHEMA,), (CATALOG,), (CATALOG, SCHEMA))
 _MAY_QUALIFY = re.compile(rf'\b(?:{SCHEMA}|{CATALOG})"?\s*\.', re.IGNORECASE)
-_BEFORE_TABLES = frozenset(
-    (
-        "FROM",
-        "JOIN",
-        "INTO",
-        "UPDATE",
-        "TABLE",
-        "VIEW",
-        "EXISTS",
-        "TRUNCATE",
-        "USING",
-        "SUMMARIZE",
-        "DESCRIBE",
-        "DESC",
-        "SHOW",
-        "PIVOT",
-        "PIVOT_WIDER",
-    )
-)
+_BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "EXISTS", "USING", "PIVOT", "PIVOT_WIDER"))
+# Words that stand before a table where a statement begins, and elsewhere say an order or name a column.
+_BEGINNING = frozenset(("UPDATE", "TRUNCATE", "SUMMARIZE", "DESCRIBE", "DESC", "SHOW"))
+_BEFORE_STATEMENTS = frozenset(("EXPLAIN", "ANALYZE"))
+# A word that can be a column stands before a table only behind these: `create or replace view v`.
+_BEFORE_VIEW = frozenset(("CREATE", "REPLACE", "TEMP", "TEMPORARY", "MATERIALIZED", "RECURSIVE", "DROP", "ALTER"))
 _FROM_INSIDE = frozenset(("extract", "trim", "substring", "substr", "overlay", "position"))  # extract(day from d)
 _CALL = "a call with FROM in it"
 _LISTS = frozenset(("FROM", "USING"))
@@ -159,7 +146,21 @@ def _stands_for_table(tokens: Sequence[Token], place: int, clause: str) -> bool:
     word, previous = before.text.upper().split(" ")[-1], tokens[place - 2].text.upper() if place > 1 else ""
     if word == "TO":
         return previous == "RENAME"  # ALTER TABLE … RENAME TO
+    if word in _BEGINNING:
+        return _begins(tokens, place - 1, word)
+    if word == "VIEW":
+        return previous in _BEFORE_VIEW or (previous == "ON" and place == 3)  # COMMENT ON VIEW
     return word in _BEFORE_TABLES and not (word == "FROM" and previous == "DISTINCT")  # IS DISTINCT FROM
+
+
+def _begins(tokens: Sequence[Token], place: int, word: str) -> bool:
+    """Whether a statement begins at a token: `order by a desc limit 1` does not describe a table."""
+    before = tokens[place - 1] if place else None
+    if before is None or before.token_type in _OPENING or before.token_type == TokenType.SEMICOLON:
+        return True
+    if before.token_type == TokenType.R_PAREN:  # with a as (…) update t
+        return word == "UPDATE" and tokens[0].text.upper() == "WITH"
+    return before.text.upper() in _BEFORE_STATEMENTS
 
 
 def _dotted(tokens: Sequence[Token], place: int) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from attrs import astuple
 
 from ballista_py.errors import (
     BallistaError,
     ConfigError,
     OwnershipError,
+    SqlError,
     TransportError,
     WriteIncomplete,
 )
@@ -25,10 +25,11 @@ from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream, affected_rows, passes_by
 from ballista_py.transport.client.cluster_calls import ClusterCalls
-from ballista_py.transport.client.jobs import Job, JobCalls, Parameters
+from ballista_py.transport.client.given import Parameters
+from ballista_py.transport.client.jobs import Job, JobCalls
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
-from ballista_py.transport.client.session import ClientSession
+from ballista_py.transport.client.session import ClientQuery, ClientSession
 from ballista_py.transport.client.time_left import TimeLeft
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
@@ -107,6 +108,7 @@ class Client(ClusterCalls):
         query: str,
         dialect: str | None = None,
         *,
+        parameters: Parameters | None = None,
         token: str | None = None,
         atomic: bool = False,
         engine: str | None = None,
@@ -115,7 +117,8 @@ class Client(ClusterCalls):
     ) -> pa.Table:
         """The answer to any statement: a query, a change of a table, EXPLAIN, DESCRIBE, SHOW.
 
-        `dialect` is the SQL it is written in: `spark`, `postgres`, or the engine's own by default.
+        `dialect` is the SQL it is written in: `spark`, `postgres`, or the engine's own by default. `parameters` are
+        values for `?` in their order, or a dict with just the names of its `$name`.
 
         `engine="spark"` runs a query on Spark at the scheduler, over the files of the partitions: the way out when a
         merge would be too large. `engine="auto"` does so when the merge is estimated to exceed `max_merge_bytes`.
@@ -138,7 +141,8 @@ class Client(ClusterCalls):
         Raises the `PlanningError` that says what is wrong with it (`TimeLimit`: its time is over), or `SchedulerLost`
         when the scheduler died.
         """
-        return self._run(query, dialect, engine, token, atomic, timeout, wait).table
+        asked = self._session.asked(query, dialect, engine, timeout, wait, parameters)
+        return self._run(asked, token, atomic).table
 
     def ingest(
         self,
@@ -280,34 +284,24 @@ class Client(ClusterCalls):
         """End a table: no statement finds it any more, its executors unload it, its files become garbage."""
         self.sql('drop table "{}"'.format(name.replace('"', '""')))
 
-    def _execute(
-        self,
-        query: str,
-        dialect: str | None,
-        token: str | None,
-        atomic: bool,
-        timeout: float | None,
-        wait: str | None,
-    ) -> int:
-        left, waits = TimeLeft(self._runtime, timeout), waiting_for(wait)
+    def _execute(self, asked: ClientQuery, token: str | None, atomic: bool) -> int:
+        left, waits = TimeLeft(self._runtime, asked.timeout), waiting_for(asked.wait)
         token, made = token or self._runtime.new_id(), not token
 
         def run(address: str, again: bool) -> int:
-            command = execute_command(query, dialect, token, atomic, left.ms(), made)
-            return int(self._pool.ask(address, {**command, **waits, "again": again})["affected"])
+            command = execute_command(asked.query, asked.dialect, token, atomic, left.ms(), made)
+            return int(self._pool.ask(address, {**command, **asked.beside, **waits, "again": again})["affected"])
 
         return self._applied(run, left)
 
-    def _returned(
-        self, query: str, dialect: str | None, token: str | None, atomic: bool, timeout: float | None
-    ) -> QueryResult:
+    def _returned(self, asked: ClientQuery, token: str | None, atomic: bool) -> QueryResult:
         """The rows of a change with RETURNING, which is sent again under its token."""
-        left = TimeLeft(self._runtime, timeout)
+        left = TimeLeft(self._runtime, asked.timeout)
         change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
 
         def run(address: str, again: bool) -> QueryResult:
-            command = sql_command(query, dialect, None, left.ms(), change)
-            stream = self._pool.open_stream(address, {**command, "again": again})
+            command = sql_command(asked.query, asked.dialect, None, left.ms(), change)
+            stream = self._pool.open_stream(address, {**command, **asked.beside, "again": again})
             try:
                 table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
                 return QueryResult(table=table, stats=stream.trailer)
@@ -354,57 +348,52 @@ class Client(ClusterCalls):
         query: str,
         dialect: str | None = None,
         *,
+        parameters: Parameters | None = None,
         engine: str | None = None,
         timeout: float | None = None,
     ) -> QueryResult:
         """The answer to `query`, which is any statement, as `sql` gives it, and what it took."""
-        return self._run(query, dialect, engine, None, False, timeout)
+        return self._run(self._session.asked(query, dialect, engine, timeout, None, parameters), None, False)
 
-    def _run(
-        self,
-        query: str,
-        dialect: str | None,
-        engine: str | None,
-        token: str | None,
-        atomic: bool,
-        timeout: float | None,
-        wait: str | None = None,
-    ) -> QueryResult:
+    def _run(self, asked: ClientQuery | None, token: str | None, atomic: bool) -> QueryResult:
         # A tokenizer, which `ingest` does without.
         from ballista_py.sql.parse.copies import CopyFrom, read_copy
         from ballista_py.sql.parse.kind import statement_kind
         from ballista_py.sql.parse.returning import returns_rows
 
-        asked = self._session.asked(query, dialect, engine, timeout, wait)
         if asked is None:
             return QueryResult(table=pa.table({"Success": pa.array([], pa.bool_())}), stats={})
-        query, dialect, engine, timeout, wait = astuple(asked)
-        copy = read_copy(query)
+        copy = read_copy(asked.whole())
         if copy is not None:
             from ballista_py.transport.client.copies import load_file, write_answer
 
+            if "parameters" in asked.beside:
+                raise SqlError("COPY takes no parameters: write values into it")
             if isinstance(copy, CopyFrom):
-                return affected_rows(load_file(self, copy, token, atomic, timeout, wait))
-            return affected_rows(write_answer(self, copy, dialect, timeout, self._runtime))
-        if returns_rows(query, dialect):
-            return self._returned(query, dialect, token, atomic, timeout)
-        if statement_kind(query, dialect) == "change":
-            return affected_rows(self._execute(query, dialect, token, atomic, timeout, wait))
+                return affected_rows(load_file(self, copy, token, atomic, asked.timeout, asked.wait))
+            return affected_rows(write_answer(self, copy, asked.dialect, asked.timeout, self._runtime))
+        if returns_rows(asked.query, asked.dialect):
+            return self._returned(asked, token, atomic)
+        if statement_kind(asked.query, asked.dialect) == "change":
+            return affected_rows(self._execute(asked, token, atomic))
 
         def read(stream: FlightStream) -> QueryResult:
             table = pa.Table.from_batches(stream.batches(), schema=stream.schema)
             return QueryResult(table=table, stats=stream.trailer)
 
-        return self._start(query, dialect, read, engine, timeout)
+        return self._start(asked, read)
 
-    def stream(self, query: str, dialect: str | None = None, *, timeout: float | None = None) -> QueryStream:
+    def stream(
+        self,
+        query: str,
+        dialect: str | None = None,
+        *,
+        parameters: Parameters | None = None,
+        timeout: float | None = None,
+    ) -> QueryStream:
         """The answer to `query` batch by batch, so that it need not fit into memory."""
-        asked = self._session.rows_asked(query, dialect, None, timeout)
-
-        def accepted(stream: FlightStream) -> QueryStream:
-            return QueryStream(stream, stream.schema)
-
-        return self._start(asked.query, asked.dialect, accepted, asked.engine, asked.timeout)
+        asked = self._session.rows_asked(query, dialect, None, timeout, parameters)
+        return self._start(asked, lambda stream: QueryStream(stream, stream.schema))
 
     def explain(
         self, query: str, dialect: str | None = None, *, analyze: bool = False, engine: str | None = None
@@ -416,7 +405,7 @@ class Client(ClusterCalls):
         """
         asked = self._session.rows_asked(query, dialect, engine)
         command = sql_command(asked.query, asked.dialect, asked.engine)
-        return ExplainedPlan(self._schedulers.call(EXPLAIN, {**command, "analyze": analyze}))
+        return ExplainedPlan(self._schedulers.call(EXPLAIN, {**command, **asked.beside, "analyze": analyze}))
 
     def submit(
         self,
@@ -433,14 +422,14 @@ class Client(ClusterCalls):
 
         Once this has returned the job is done, by any scheduler: what it changes is changed once, all of it or nothing,
         and its result is whole and kept for a day (`job_result_ttl` of the schedulers). `parameters` are values for `?`
-        in their order, or for `$name` by name. Jobs of one client go by their `priority` (0 to 9, the highest first).
-        The same `job_id` (a UUID; made if not given) submitted again is the same job.
+        in their order, or a dict with just the names of its `$name`. Jobs of one client go by `priority` (0 to 9, the
+        highest first). The same `job_id` (a UUID; made if not given) submitted again is the same job.
 
         Raises `SqlError` for a statement that cannot be read, `JobRefused` for an id that another job has, `TryLater`
         when too many wait.
         """
         asked = self._session.rows_asked(query, dialect, engine)
-        return self._jobs.submit(asked.query, parameters, asked.dialect, asked.engine, name, priority, job_id)
+        return self._jobs.submit(asked.whole(), parameters, asked.dialect, asked.engine, name, priority, job_id)
 
     def job(self, job_id: str) -> Job:
         """A job of this client, wherever it was submitted. Raises `JobMissing`."""
@@ -460,22 +449,16 @@ class Client(ClusterCalls):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _start(
-        self,
-        query: str,
-        dialect: str | None,
-        read: Callable[[FlightStream], T],
-        engine: str | None = None,
-        timeout: float | None = None,
-    ) -> T:
+    def _start(self, asked: ClientQuery, read: Callable[[FlightStream], T]) -> T:
         """What `read` makes of the answer, by the first scheduler that takes the statement."""
         from ballista_py.sql.parse.kind import only_reads
 
-        repeatable = self._retry_reads and only_reads(query, dialect)
-        left = TimeLeft(self._runtime, timeout)
+        repeatable = self._retry_reads and only_reads(asked.query, asked.dialect)
+        left = TimeLeft(self._runtime, asked.timeout)
 
         def run(address: str) -> T:
-            stream = self._pool.open_stream(address, sql_command(query, dialect, engine, left.ms()))
+            command = sql_command(asked.query, asked.dialect, asked.engine, left.ms())
+            stream = self._pool.open_stream(address, {**command, **asked.beside})
             try:
                 return read(stream)
             except BaseException:

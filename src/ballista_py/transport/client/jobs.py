@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -14,13 +13,13 @@ from ballista_py.errors import (
     JobCancelled,
     JobRefused,
     RetriesExhausted,
-    SqlError,
     StoreError,
     TimeLimit,
     TryLater,
     from_wire,
 )
 from ballista_py.runtime import Runtime
+from ballista_py.transport.client.given import Parameters, parameters_text
 from ballista_py.transport.client.schedulers import Schedulers
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.commands import (
@@ -31,9 +30,7 @@ from ballista_py.transport.flight.commands import (
     SUBMIT_JOB,
     job_rows_command,
 )
-from ballista_py.transport.flight_sql.statement import ipc_bytes
 
-Parameters = Sequence[Any] | Mapping[str, Any]
 T = TypeVar("T")
 OPEN = ("PENDING", "RUNNING")
 ASK_MS = 5_000.0  # a scheduler waits so long for news before it answers
@@ -193,29 +190,6 @@ class JobCalls:
             lambda: self.schedulers.first_of(read, lambda _error, _address: True),
         )
         return found
-
-
-def parameters_text(parameters: Parameters | None) -> str:
-    """Values as one row of Arrow in base64, as jobs carry them. Raises `SqlError` for a value that Arrow has not.
-
-    >>> parameters_text(None), len(parameters_text([1, "a"])) > 0
-    ('', True)
-    """
-    if not parameters:
-        return ""
-    if isinstance(parameters, Mapping):
-        named = {str(name).removeprefix("$"): value for name, value in parameters.items()}
-    else:
-        named = {str(number): value for number, value in enumerate(parameters, 1)}
-    columns = {}
-    for name, value in named.items():
-        try:
-            columns[name] = (
-                pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise SqlError(f"parameter {name}: a value of type {type(value).__name__} cannot be bound") from None
-    return base64.b64encode(ipc_bytes(pa.record_batch(columns))).decode()
 
 
 class _Shown:

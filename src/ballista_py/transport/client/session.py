@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
+from ballista_py.transport.client.given import Parameters, parameters_text, require_dialect
 
 if TYPE_CHECKING:
     from ballista_py.sql.parse.session_statements import Execute, SessionStatement
@@ -17,13 +19,25 @@ MAX_PREPARED = 1_000
 
 @frozen
 class ClientQuery:
-    """A statement as it is sent: with what the session says where the call said nothing."""
+    """A statement as it is sent: with what the session says where the call said nothing.
+
+    `beside` is what a command holds of its parameters: the `values` of EXECUTE, or `parameters`. They are sent apart
+    from the text, which is what nodes show and keep of it.
+    """
 
     query: str
     dialect: str | None
     engine: str | None
     timeout: float | None
     wait: str | None = None
+    beside: Mapping[str, Any] = field(factory=dict)
+
+    def whole(self) -> str:
+        """The text with the values of EXECUTE in it, for what has no room for them."""
+        from ballista_py.sql.parse.session_statements import executed
+
+        values = self.beside.get("values")
+        return executed(self.query, values) if values else self.query
 
 
 @frozen
@@ -51,32 +65,54 @@ class ClientSession:
         engine: str | None = None,
         timeout: float | None = None,
         wait: str | None = None,
+        parameters: Parameters | None = None,
     ) -> ClientQuery | None:
         """What is to be sent for a statement; None for one that was about the session, and is done.
 
         What is said beside the statement counts before the session. Raises `SqlError`.
         """
         # A tokenizer, which a client that only sends rows does without.
-        from ballista_py.sql.parse.session_statements import Execute, before_execute, read_session_statement
+        from ballista_py.sql.parse.session_statements import (
+            Execute,
+            before_execute,
+            read_session_statement,
+            read_verb,
+        )
 
+        require_dialect(dialect)
         explain = before_execute(query)
         said = read_session_statement(query[len(explain) :])
+        row = parameters_text(parameters)
+        beside: dict[str, Any] = {"parameters": row} if row else {}
         with self._lock:
             if said is None:
-                return self._with_options(ClientQuery(query, dialect, engine, timeout, wait))
+                return self._with_options(ClientQuery(query, dialect, engine, timeout, wait, beside))
+            if beside:
+                raise SqlError(
+                    f"{read_verb(query) or 'EXECUTE'} takes no parameters beside it: write values into it"
+                )
             if isinstance(said, Execute):
-                text = self._filled(said)
-                return self._with_options(ClientQuery(explain + text.text, text.dialect, engine, timeout, wait))
+                found = self._prepared_as(said)
+                beside = {"values": dict(said.values)} if said.values else {}
+                return self._with_options(
+                    ClientQuery(explain + found.text, found.dialect, engine, timeout, wait, beside)
+                )
             self._do(said, dialect)
             return None
 
     def rows_asked(
-        self, query: str, dialect: str | None, engine: str | None = None, timeout: float | None = None
+        self,
+        query: str,
+        dialect: str | None,
+        engine: str | None = None,
+        timeout: float | None = None,
+        parameters: Parameters | None = None,
     ) -> ClientQuery:
         """As `asked`, where only rows will do. Raises `SqlError`, also for what only changes the session."""
         from ballista_py.sql.parse.session_statements import read_verb
 
-        found = None if read_verb(query) not in ("", "EXECUTE") else self.asked(query, dialect, engine, timeout)
+        is_about_rows = read_verb(query) in ("", "EXECUTE")
+        found = self.asked(query, dialect, engine, timeout, None, parameters) if is_about_rows else None
         if found is None:
             raise SqlError(f"{read_verb(query)} is about the session and gives no rows: send it with Client.sql")
         return found
@@ -99,15 +135,18 @@ class ClientSession:
             options.get("engine") if asked.engine is None else asked.engine,
             options.get("statement_timeout") if asked.timeout is None else asked.timeout,
             options.get("write_wait") if asked.wait is None else asked.wait,
+            asked.beside,
         )
 
-    def _filled(self, said: Execute) -> _Prepared:
+    def _prepared_as(self, said: Execute) -> _Prepared:
+        """What was prepared under that name. Raises `SqlError` for none, and unless it takes these values."""
         from ballista_py.sql.parse.session_statements import with_values
 
         found = self._prepared.get(said.name)
         if found is None:
             raise SqlError(f"there is no prepared statement '{said.name}': PREPARE {said.name} AS … makes one")
-        return evolve(found, text=with_values(found.text, said.values))
+        with_values(found.text, said.values)
+        return found
 
     def _do(self, said: SessionStatement, dialect: str | None) -> None:
         from ballista_py.sql.parse.session_statements import Deallocate, Prepare, ResetAll, SetSessionOption

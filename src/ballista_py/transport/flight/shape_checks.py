@@ -53,8 +53,10 @@ def base64(value: Any, place: str) -> None:
 
 
 def text(value: Any, place: str) -> None:
-    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARS:
-        refuse(place, f"a text of at most {MAX_TEXT_CHARS:,} characters")
+    if not isinstance(value, str):
+        refuse(place, "a text")
+    if len(value) > MAX_TEXT_CHARS:
+        refuse(place, f"shorter than {MAX_TEXT_CHARS >> 20} MiB")
 
 
 def kept_token(value: Any, place: str) -> None:

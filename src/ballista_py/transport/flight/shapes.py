@@ -149,7 +149,8 @@ _REWRITE = shape.fields(
     others=False,
 )
 _STATEMENT = {"query": shape.text}
-_ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name)}
+_ASKED = {"dialect": shape.maybe(shape.name), "engine": shape.maybe(shape.name), "parameters": shape.base64}
+_WITH_VALUES = {**_ASKED, "values": shape.mapping_of(shape.text)}
 _JOB = {"job_id": shape.name}
 _MODES = shape.one_of(("append", "create", "replace", "create_append", "upsert", "changes"))
 
@@ -165,8 +166,10 @@ _REFRESH_DECLARED = shape.fields(
 _RETENTION_DECLARED = shape.fields({"sql": shape.text}, {"every": shape.name}, others=False)
 _AGAIN = {"made": shape.flag, "again": shape.flag, "wait": shape.maybe(shape.one_of(WRITE_WAITS))}
 _COMMANDS: Mapping[str, shape.Check] = {
-    "sql": shape.fields(_STATEMENT, {**_ASKED, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}),
-    EXECUTE: shape.fields({**_STATEMENT, "token": shape.name}, {**_ASKED, **_AGAIN, "atomic": shape.flag}),
+    "sql": shape.fields(
+        _STATEMENT, {**_WITH_VALUES, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}
+    ),
+    EXECUTE: shape.fields({**_STATEMENT, "token": shape.name}, {**_WITH_VALUES, **_AGAIN, "atomic": shape.flag}),
     "ingest": shape.fields(
         {"table": shape.name, "mode": _MODES, "token": shape.name}, {**_AGAIN, "atomic": shape.flag}
     ),
@@ -212,7 +215,7 @@ _PART = shape.fields(
     }
 )
 _QUESTIONS: Mapping[str, shape.Check] = {
-    EXPLAIN: shape.fields(_STATEMENT, {**_ASKED, "analyze": shape.flag}),
+    EXPLAIN: shape.fields(_STATEMENT, {**_WITH_VALUES, "analyze": shape.flag}),
     REFRESH: shape.fields({"table": shape.name}, {"mode": shape.maybe(shape.one_of(("full", "append")))}),
     SUBMIT_JOB: shape.fields(
         _STATEMENT,
@@ -221,7 +224,6 @@ _QUESTIONS: Mapping[str, shape.Check] = {
             "name": shape.name,
             "priority": shape.count,
             "job_id": shape.maybe(shape.name),
-            "parameters": shape.base64,
         },
     ),
     JOB: shape.fields(_JOB, {"wait_ms": shape.number, "state": shape.name}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import evolve, frozen
 
-from ballista_py.errors import SqlError, TransportError
+from ballista_py.errors import InvalidData, SqlError, TransportError
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.wire import from_json, sorted_json, to_json
 
@@ -90,6 +91,17 @@ def ipc_bytes(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
+
+
+def one_row(encoded: str, max_bytes: int = MAX_HANDLE_BYTES) -> pa.RecordBatch | None:
+    """Parameters as commands and jobs carry them: one row in base64. Raises `InvalidData` for what is none."""
+    if not encoded:
+        return None
+    table = read_rows(b64decode(encoded), max_bytes).combine_chunks()
+    if table.num_rows != 1:
+        raise InvalidData(f"the parameters of a statement are one row, not {table.num_rows}")
+    found: pa.RecordBatch = table.to_batches()[0]
+    return found
 
 
 def _batch(data: bytes) -> pa.RecordBatch:

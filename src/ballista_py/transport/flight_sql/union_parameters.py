@@ -30,17 +30,20 @@ def without_unions(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of the rows of all; there is one at least. Raises `SqlError` if a parameter has several types."""
+    """One batch of the rows of all; there is one at least. Raises `SqlError` if a parameter has several types.
+
+    Columns are those of a place, whatever they are called: a driver may call all of them alike.
+    """
     try:
         table = pa.concat_tables(map(_table, batches), promote_options="default").combine_chunks()
     except pa.ArrowException:
         raise SqlError("a parameter has values of several types: bind rows of one type at a time") from None
     found: pa.RecordBatch = table.to_batches()[0]
-    return found
+    return found.rename_columns(batches[0].schema.names)
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
+    return pa.Table.from_batches([batch]).rename_columns([str(place) for place in range(batch.num_columns)])
 
 
 def _values(number: int, column: Any) -> pa.Array:
