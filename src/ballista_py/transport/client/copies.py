@@ -313,8 +313,8 @@ def _read_csv(copy: CopyFrom, columns: Mapping[str, str], header: bool, *, first
 def _with_quotes(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The options with quotes as of RFC 4180 where nothing is said: else a file's own lines would say what they mean.
 
-    >>> _with_quotes([("delim", "';'")])
-    [('delim', "';'"), ('quote', '\'"\''), ('escape', '\'"\'')]
+    >>> _with_quotes([("quote", "'|'")])
+    [('quote', "'|'"), ('escape', "'|'")]
     """
     given = dict(options)
     quote = given.get("quote", "'\"'")
