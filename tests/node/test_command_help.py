@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ballista_py.node.cli.app import Commands, app
-from ballista_py.node.cli.node import OPTIONS
+from ballista_py.node.cli.node_words import OPTIONS
 
 RUNNER = CliRunner()
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ballista_py.errors import ConfigError
-from ballista_py.node.cli.node import OPTIONS
+from ballista_py.node.cli.node_words import OPTIONS
 from ballista_py.node.config import NodeConfig, load_config
 
 NEEDED = {

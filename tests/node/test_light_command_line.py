@@ -60,3 +60,17 @@ def test_an_unknown_command_is_told_with_the_nearest_there_is():
         assert done.exit_code == 2
         assert f"did you mean '{meant}'?" in done.output
     assert "did you mean" not in runner.invoke(app, ["xyzzy"]).output
+
+
+def test_a_node_keeps_nothing_of_what_reads_words_for_people():
+    program = (
+        "import sys\nimport ballista_py.node.process as process\n"
+        "process.run_node = lambda config, parent_pid=None: None\n"
+        "from ballista_py.node.__main__ import main\n"
+        "import ballista_py.node.scheduler.scheduler, ballista_py.node.executor.executor\n"
+        "main()\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    words = ["node", "--role", "scheduler", "--node-id", "s-1", "--state-location", "memory://x"]
+    run = [sys.executable, "-c", program, *words, "--allow-insecure-connections"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=True)
+    assert not {"typer", "pydantic", "rich", "prompt_toolkit"} & set(done.stdout.split())

@@ -141,6 +141,7 @@ class SparkPipeline:
         run = self._runs.new(table, source, sort_by, compression, progress, token, announce)
         kind = watermark.check(table) if watermark is not None else None
         begun = self._runs.begin(run)
+        self._rows.check(table, run.origin)
         rows = self._rows.read(table, run.origin)
         numbering = self._rows.find(table, run.origin, rows, self._discovery_timeout_ms)
         if begun.earlier is not None:
@@ -219,6 +220,7 @@ class SparkPipeline:
         if table.spec.is_static or not len(new):
             return list(every.values)
         begun = self._runs.begin(run)
+        self._rows.check(table, run.origin)
         with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
             files, steps = self._runs.write(run, begun, rows, new, stage)
             wanted = {path: found for path, found in files.items() if found}
@@ -239,6 +241,7 @@ class SparkPipeline:
         begun = self._runs.begin(run)
         before = begun.manifests
         window = window_of(before, watermark, kind, complete=len(before) == len(begun.paths))
+        self._rows.check(table, run.origin)
         source = self._rows.read(table, run.origin)
         with (
             staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ballista_py.errors import BallistaError
@@ -9,8 +11,9 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.checks import check_columns, failure_of
 from ballista_py.spark.jobs import JobWatch, Progress, tell_nobody
 from ballista_py.spark.layout import Numbering, find_numbering, static_numbering
-from ballista_py.spark.sources import Source, read_source
+from ballista_py.spark.sources import Source, read_source, reader_options, source_name
 from ballista_py.spark.text.settings import NO_SUBSTITUTION, require_settings
+from ballista_py.spark.text_check import check_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +26,20 @@ class SourceRows:
         self._spark = spark
         self._jobs = jobs
         self._max_partitions = max_partitions
+
+    def check(self, table: TableSpec, origin: Source) -> None:
+        """Look through text files of the source for what Spark would read as something else without a word."""
+        if not isinstance(origin, str | os.PathLike | Mapping):
+            return
+        owner = f"table '{table.name}'"
+        options = reader_options(origin, owner)
+        try:
+            with self._jobs.group(f"looking through the source of {owner}"):
+                check_text(self._spark, options, f"{owner}: source {source_name(origin)}")
+        except BallistaError:
+            raise
+        except Exception as error:
+            raise failure_of(table, origin, error) from error
 
     def read(self, table: TableSpec, origin: Source) -> DataFrame:
         """The table's columns of the source, checked."""

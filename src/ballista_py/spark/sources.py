@@ -14,9 +14,10 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch
 from ballista_py.spark.reasons import is_of_a_lost_spark, is_of_a_missing_part, is_of_too_deep_a_type, reason_of
 from ballista_py.spark.schema import arrow_schema
+from ballista_py.spark.text_files import misfit_in, strict_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +52,18 @@ def source_options(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[s
     return options | ({"sep": "\t"} if suffix == ".tsv" else {})
 
 
+def reader_options(source: str | os.PathLike[str] | Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """The options by which Spark reads the source: as declared, and strict where nothing else is declared.
+
+    Raises `ConfigError` for options by which rows would be left out.
+    """
+    options = source_options(source)
+    try:
+        return strict_options(str(options["format"]), options)
+    except ConfigError as error:
+        raise ConfigError(f"{owner}: source {source_name(source)}: {error}") from None
+
+
 def read_source(spark: SparkSession, source: Source, owner: str) -> DataFrame:
     """The rows of `source` as a DataFrame; nothing but schemas is read yet.
 
@@ -58,7 +71,7 @@ def read_source(spark: SparkSession, source: Source, owner: str) -> DataFrame:
     """
     if not isinstance(source, str | os.PathLike | Mapping):
         return source
-    options = source_options(source)
+    options = reader_options(source, owner)
     try:
         reader = spark.read.format(options.pop("format"))
         if "schema" in options:
@@ -90,7 +103,7 @@ def describe_source(spark: SparkSession, source: Source, owner: str) -> pa.Schem
         raise ConfigError(f"{owner}: {error}") from None
 
 
-def source_error(source: Source, owner: str, error: BaseException) -> ConfigError:
+def source_error(source: Source, owner: str, error: BaseException) -> BallistaError:
     """The one-line error for a source that Spark could not read."""
     if (named := named_error(source, owner, error)) is not None:
         return named
@@ -104,9 +117,11 @@ def source_error(source: Source, owner: str, error: BaseException) -> ConfigErro
     return ConfigError(f"{owner}: source {source_name(source)} cannot be read: {reason}")
 
 
-def named_error(source: Source, owner: str, error: BaseException) -> ConfigError | None:
-    """The error for work over the source that failed because of Spark itself; None if Spark says why."""
+def named_error(source: Source, owner: str, error: BaseException) -> BallistaError | None:
+    """The error for work over the source that failed because of a text file or of Spark itself; else None."""
     name = source_name(source)
+    if (misfit := misfit_in(error)) is not None:
+        return SchemaMismatch(f"{owner}: source {name}: {misfit}: nothing was changed")
     if is_of_too_deep_a_type(error):
         return ConfigError(f"{owner}: source {name} has a column that is nested too deep: flatten it")
     if not is_of_a_lost_spark(error):

@@ -25,7 +25,15 @@ pytestmark = pytest.mark.cluster
 GUIDE = Path(__file__).parents[3] / "docs" / "guide-http.md"
 EXAMPLES = 10  # of each path
 SEED = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0"))
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+SAID_FAULTS = (503, 504)  # a node that is busy, and a time limit that the request itself may have set
+
+
+def no_fault(_context, response, case):
+    """The check for errors of the server, but for those that the guide says to a client."""
+    return None if response.status_code in SAID_FAULTS else not_a_server_error(_context, response, case)
+
+
+CHECKS = [no_fault, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
 @pytest.fixture(scope="module")

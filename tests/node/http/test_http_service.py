@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -160,6 +161,24 @@ def test_every_type_is_said_exactly_in_every_form(link, cluster):
     found, wanted = pa.ipc.open_stream(body).read_all(), cluster.sql(TYPES)
     assert found.schema.equals(wanted.schema)
     assert found.drop_columns("nan").equals(wanted.drop_columns("nan"))  # NaN equals nothing
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide-http.md"
+
+
+def test_the_guide_says_to_the_letter_how_each_value_is_written(link):
+    told = [
+        [cell.strip().removeprefix("`").removesuffix("`") for cell in row.split(" | ")]
+        for row in re.findall(r"^\| (`.*) \|$", GUIDE.read_text().partition("To the letter:")[2], re.MULTILINE)
+        if row.count(" | ") == 2
+    ]
+    told = told[: [row[0] for row in told].index("map {'k': 1}") + 1]
+    assert len(told) > 30
+    statement = "select " + ", ".join(f"{row[0]} as c{place}" for place, row in enumerate(told))
+    said = ",".join(f'"c{place}":{row[1]}' for place, row in enumerate(told))
+    assert sql(link, statement, "application/x-ndjson")[2].decode() == f"{{{said}}}\n"
+    _, _, rest = sql(link, statement, "text/csv")[2].decode().partition("\r\n")
+    assert rest == ",".join(row[2] for row in told) + "\r\n"
 
 
 def test_what_json_cannot_say_is_refused_and_arrow_can(link):

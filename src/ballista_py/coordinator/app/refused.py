@@ -38,6 +38,10 @@ TOP = {
     "functions": "functions cannot be declared: leave it out",
     "dependencies": "a file stands for itself: write its datasets here",
 }
+_ACCESS = (
+    "a table without a source can be written to, one with a source if acceleration.write_mode is write_through: "
+    "leave it out"
+)
 VIEW = {
     "ref": "a file stands for itself: write the view here",
     "metadata": _SEMANTIC,
@@ -50,8 +54,8 @@ VIEW = {
 }
 DATASET = {
     "ref": "a file stands for itself: write the dataset here",
-    "access": "a table without a source can be written to, one with a source cannot: leave it out",
-    "mode": "a table without a source can be written to, one with a source cannot: leave it out",
+    "access": _ACCESS,
+    "mode": _ACCESS,
     "metadata": _SEMANTIC,
     "has_metadata_table": _SEMANTIC,
     "replication": "all tables have as many copies: say how many in runtime.params.replicas",
@@ -73,9 +77,9 @@ RUNTIME = {
     "results_cache": "answers are not cached: leave it out",
     "dataset_load_parallelism": "datasets are made one after the other: leave it out",
     "tls": _TLS,
-    "tracing": "it is each node's own: leave it out",
-    "telemetry": "nothing is sent to anybody: leave it out",
-    "task_history": "the last statements of each node are at /tasks: leave it out",
+    "tracing": "it is each node's own: give it to the node, as --otlp-endpoint and --trace-sample-ratio",
+    "telemetry": "nothing is sent to anybody but to --otlp-endpoint of a node: leave it out",
+    "task_history": "the last statements are in runtime.task_history: keep all of them by --task-history-table",
     "cors": "pages of other origins may not ask: leave it out",
     "cpu": _MEMORY,
     "query": _MEMORY,
@@ -83,7 +87,7 @@ RUNTIME = {
     "temp_directory": _MEMORY,
     "flight": "the limits of messages are fixed: leave it out",
     "mcp": _SEARCH,
-    "shutdown_timeout": "a node stops within ten seconds: leave it out",
+    "shutdown_timeout": "it is each node's own: give it to the node, as --drain-timeout-ms, which is 25s without it",
     "ready_state": "a node is ready when its lease is valid: leave it out",
     "output_level": "it is each node's own: give it to the node, as --log-level",
     "metrics": "all metrics are at /metrics of each node: leave it out",

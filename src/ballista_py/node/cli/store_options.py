@@ -1,14 +1,10 @@
-"""Options of a store's client as words of a command line."""
+"""Options of a store's client as an option of a command."""
 
 from __future__ import annotations
 
-import os
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
 import typer
-
-from ballista_py.errors import ConfigError
 
 Option = Annotated[
     list[str] | None,
@@ -18,28 +14,3 @@ Option = Annotated[
         metavar="NAME=VALUE",
     ),
 ]
-
-
-def store_options(words: list[str]) -> dict[str, Any]:
-    """`name=value` words as options: text, JSON objects, `true` and `false`, `@NAME` for a variable's value."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name.isidentifier():
-            raise ConfigError(f"option '{name}' is not usable: write name=value")
-        if text.startswith("@"):
-            if text[1:] not in os.environ:
-                raise ConfigError(f"option '{name}' names the environment variable '{text[1:]}', which is not set")
-            found[name] = os.environ[text[1:]]
-        elif text in ("true", "false"):
-            found[name] = text == "true"
-        elif text.startswith("{"):
-            try:
-                found[name] = orjson.loads(text)
-            except orjson.JSONDecodeError:
-                raise ConfigError(
-                    f"option '{name}' is not usable: its value starts with '{{' and is no JSON"
-                ) from None
-        else:
-            found[name] = text
-    return found

@@ -305,9 +305,20 @@ def _read_csv(copy: CopyFrom, columns: Mapping[str, str], header: bool, *, first
     """The query that gives the rows of the file with these columns; `first`: of the first line, as texts."""
     named = ", ".join(f"{_literal(name)}: {_literal(kind)}" for name, kind in columns.items())
     plain = ("header", "force_not_null", "dateformat", "timestampformat") if first else ("header",)
-    more = "".join(f", {name} = {value}" for name, value in copy.options if name not in plain)
+    more = "".join(f", {name} = {value}" for name, value in _with_quotes(copy.options) if name not in plain)
     path = _literal(re.sub(r"([*?\[])", r"[\1]", copy.path))
     return f"select * from read_csv({path}, columns = {{{named}}}, header = {str(header).lower()}{more})"
+
+
+def _with_quotes(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The options with quotes as of RFC 4180 where nothing is said: else a file's own lines would say what they mean.
+
+    >>> _with_quotes([("quote", "'|'")])
+    [('quote', "'|'"), ('escape', "'|'")]
+    """
+    given = dict(options)
+    quote = given.get("quote", "'\"'")
+    return [*options, *((name, quote) for name in ("quote", "escape") if name not in given)]
 
 
 def _unreadable(copy: CopyFrom, error: Exception) -> BallistaError:
