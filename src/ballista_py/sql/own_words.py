@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.sql.parse.edits import Edit, place_before
+from ballista_py.sql.parse.quotes import settled
 from ballista_py.work import writing
 
 _POSITION = re.compile(r" \(line \d+, column \d+\)")
@@ -87,11 +88,12 @@ def edited_places(text: str, edits: Sequence[Edit]) -> Iterator[None]:
 
 @contextmanager
 def own_places(wrote: object, text: str) -> Iterator[None]:
-    """Errors of what is done with `text` lose their place in it, unless it is what the user wrote, to the letter."""
+    """Errors of what is done with `text` lose their place in it, unless all stands there where the user wrote it."""
     try:
         yield
     except SqlError as error:
-        raise error if text == wrote else _without_foreign_word(without_position(error), str(wrote)) from None
+        own = text == wrote or (len(text) == len(str(wrote)) and text == settled(str(wrote)))
+        raise error if own else _without_foreign_word(without_position(error), str(wrote)) from None
 
 
 @contextmanager

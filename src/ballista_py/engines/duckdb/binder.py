@@ -19,13 +19,14 @@ from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.change import check_change
 from ballista_py.engines.duckdb.empty_tables import EmptyTables, empty_database, make_declared
 from ballista_py.engines.duckdb.errors import EXPLAIN, translate
-from ballista_py.engines.duckdb.guard import Guard, GuardedSelect, require_shallow
+from ballista_py.engines.duckdb.guard import Guard, GuardedSelect, require_readable
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.parameter_columns import parameter_columns
 from ballista_py.engines.duckdb.types import ArrowTypes, quoted
 from ballista_py.errors import SqlError
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.quotes import first_place
 from ballista_py.work import stopped_by
 
 _MAX_REMEMBERED, _MAX_REMEMBERED_BYTES, _LEAST_BYTES = 512, 1 << 20, 512
@@ -35,7 +36,7 @@ _CHANGES = tuple(
     getattr(duckdb.StatementType, name)
     for name in ("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER")
 )
-_ALTER = re.compile(r"(?:\s++|--[^\n]*+\n|/\*.*?\*/)*+alter\b", re.IGNORECASE | re.DOTALL)
+_ALTER = re.compile(r"alter\b", re.IGNORECASE)
 # What may stand in a CREATE TABLE and is computed while the table is made.
 _COMPUTED = re.compile(r"\b(as|check|default|generated|using)\b", re.IGNORECASE)
 _SERIALIZE = (
@@ -139,7 +140,7 @@ class Binder:
 
     def parameters(self, sql: str) -> frozenset[str]:
         """The names of the parameters in `sql`, any statement; `?` are numbered from 1. Raises `SqlError`."""
-        require_shallow(sql)
+        require_readable(sql)
         try:
             statements = self._aside.extract_statements(sql)
         except Exception as error:
@@ -148,7 +149,7 @@ class Binder:
 
     def parameter_columns(self, sql: str) -> tuple[str | None, ...]:
         """See `Engine.parameter_columns`. Raises `SqlError` for what is nested too deeply."""
-        require_shallow(sql)
+        require_readable(sql)
         known = self._columns.get(sql)
         if known is None:
             known = parameter_columns(self._aside, sql)
@@ -157,14 +158,14 @@ class Binder:
 
     def require_change(self, sql: str) -> None:
         """Raise `SqlError`, with its position, unless `sql` is one statement that changes something, to DuckDB, too."""
-        require_shallow(sql)
+        require_readable(sql)
         try:
             statements = self._aside.extract_statements(sql)
         except Exception as error:
             raise translate(error, sql) from None
         kinds = [_kind_of(statement) for statement in statements]
         # Adding a column with a default is several steps to DuckDB.
-        of_steps = kinds[:1] == [duckdb.StatementType.MULTI] and _ALTER.match(sql)
+        of_steps = kinds[:1] == [duckdb.StatementType.MULTI] and _ALTER.match(sql, first_place(sql))
         if len(kinds) != 1 or (kinds[0] not in _CHANGES and not of_steps):
             several = f"the text holds {len(statements)} statements: send them one by one"
             raise SqlError(several if len(statements) != 1 else "the statement changes no table")

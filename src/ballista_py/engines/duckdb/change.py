@@ -23,6 +23,7 @@ from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
 from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.quotes import require_settled
 
 BATCH_ROWS = 65_536
 # The names have a blank: no table has, so no statement and no table means them.
@@ -78,6 +79,7 @@ def run_change(
     Raises `SqlError` for a statement that fails, `MergeTooLarge` when memory and spill space are full, and what the
     readers raise.
     """
+    require_settled(sql)
     if any(name.lower() == "rowid" for name in rows.schema.names):
         raise SqlError(
             f"table '{table}' has a column 'rowid', which hides the places of its rows: call it otherwise"

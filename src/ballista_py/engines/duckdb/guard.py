@@ -40,6 +40,7 @@ from ballista_py.sql.bind.engine_functions import (
     allowed_types,
 )
 from ballista_py.sql.own_words import meant
+from ballista_py.sql.parse.quotes import require_settled
 from ballista_py.sql.parse.shape import shape_of
 from ballista_py.work import runs_apart
 
@@ -201,7 +202,7 @@ class Guard:
         return mentions
 
     def _parse(self, sql: str) -> list[Any]:
-        require_shallow(sql)
+        require_readable(sql)
         with self._connection.cursor() as cursor:
             try:
                 row = cursor.execute(_SERIALIZE, [sql]).fetchone()
@@ -371,8 +372,13 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def require_shallow(sql: str) -> None:
-    """Raise `SqlError` for a text with more than `MAX_LEVELS` open brackets, as DuckDB's own tokens tell them."""
+def require_readable(sql: str) -> None:
+    """Raise `SqlError` for a text that DuckDB's parser is not given.
+
+    That is one with more than `MAX_LEVELS` open brackets, as DuckDB's own tokens tell them, and one of which it might
+    take what is in quotes for what is not (`require_settled`).
+    """
+    require_settled(sql)
     if sum(map(sql.count, "([{")) <= MAX_LEVELS:
         return
     text, depth = sql.encode(), 0

@@ -72,7 +72,7 @@ def render_merge(query: Query, draft: Draft, shared: bool = True) -> str:
 def _text(tree: Expr) -> str:
     # Every node was made here, so the generator may do with them what it likes.
     try:
-        return tree.sql(ENGINE, copy=False, unsupported_level=ErrorLevel.RAISE)
+        return tree.sql(ENGINE, copy=False, unsupported_level=ErrorLevel.RAISE, comments=False)
     except UnsupportedError as error:
         raise UnplannableError(f"what the parser cannot write: {error}") from None
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from sqlglot.tokenizer_core import Token
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.quotes import pieces_of
 
-_SIGN = re.compile(r"""['"]|--|/\*|\$(?:[^\W\d]\w*+)?\$|(?<!\w)\$\w++|\?(?=::)""")
-_TEXT = re.compile(r"'(?:[^']|'')*+'")
-_ESCAPED_TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*+'", re.DOTALL)
-_NAME = re.compile(r'"(?:[^"]|"")*+"')
-_COMMENT = re.compile(r"/\*|\*/")
+_MARK = re.compile(r"(?<!\w)\$\w++|\?(?=::)")
 
 
 def marked_apart(sql: str) -> tuple[str, list[int]]:
@@ -31,22 +28,26 @@ def marked_apart(sql: str) -> tuple[str, list[int]]:
     """
     if "?::" not in sql and sql.count("$") < 2:
         return sql, []
-    pieces, blanks, done, place = [], list[int](), 0, 0
-    while (sign := _SIGN.search(sql, place)) is not None:
-        said, end = sign.group(), sign.end()
-        if said == "?" or (said[0] == "$" and not (len(said) > 1 and said[-1] == "$") and said != "$"):
-            following = sql[end : end + 1]
+    pieces, blanks, done = [], list[int](), 0
+    for start, stop in _between_quotes(sql):
+        place = start
+        while (mark := _MARK.search(sql, place, stop)) is not None:
+            place = mark.end()
+            following = sql[place : place + 1]
             if following and not following.isspace():
-                pieces.append(sql[done:end])
-                blanks.append(end + len(blanks))
-                done = end
-            place = end
-            continue
-        stop = _end_of_quote(sql, sign)
-        if stop < 0:  # it is not closed: whoever reads it says so
-            break
-        place = stop
+                pieces.append(sql[done:place])
+                blanks.append(place + len(blanks))
+                done = place
     return (sql, []) if not blanks else (" ".join([*pieces, sql[done:]]), blanks)
+
+
+def _between_quotes(sql: str) -> Iterator[tuple[int, int]]:
+    """From where to where neither texts nor names in quotes nor comments stand."""
+    done = 0
+    for piece in pieces_of(sql):
+        yield done, piece.start
+        done = piece.stop
+    yield done, len(sql)
 
 
 def tokens_apart(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]:
@@ -96,34 +97,6 @@ def moved_back(tokens: Sequence[Token], sql: str, blanks: Sequence[int]) -> None
         token.end -= bisect_left(blanks, token.end)
         token.start -= before
         token.col -= before - bisect_left(lines, token.line)
-
-
-def _end_of_quote(sql: str, sign: re.Match[str]) -> int:
-    """Where the text, name or comment ends that begins there; -1 for none."""
-    said, start, end = sign.group(), sign.start(), sign.end()
-    if said == "--":
-        line = sql.find("\n", end)
-        return len(sql) if line < 0 else line
-    if said == "/*":
-        return _end_of_comment(sql, end)
-    if said[0] == "$":
-        close = sql.find(said, end)
-        return -1 if close < 0 else close + len(said)
-    if said == '"':
-        found = _NAME.match(sql, start)
-    else:
-        is_escaped = sql[start - 1 : start] in ("e", "E") and not sql[start - 2 : start - 1].isalnum()
-        found = (_ESCAPED_TEXT if is_escaped else _TEXT).match(sql, start)
-    return -1 if found is None else found.end()
-
-
-def _end_of_comment(sql: str, place: int) -> int:
-    depth = 1
-    for sign in _COMMENT.finditer(sql, place):
-        depth += 1 if sign.group() == "/*" else -1
-        if not depth:
-            return sign.end()
-    return -1
 
 
 __all__ = ["marked_apart", "tokens_apart"]

@@ -21,6 +21,7 @@ from ballista_py.sql.dialects.names import known_dialect
 from ballista_py.sql.parse.kind import blank, tokens_of
 from ballista_py.sql.parse.parameters import places_of
 from ballista_py.sql.parse.parsing import parsed_one
+from ballista_py.sql.parse.quotes import first_place
 from ballista_py.sql.parse.statement_text import StatementText
 
 OPTIONS = ("dialect", "engine", "statement_timeout", "write_wait")
@@ -31,14 +32,9 @@ _CONSTANT = (
     exp.Array, exp.Struct, exp.PropertyEQ, exp.Identifier, exp.Interval, exp.IntervalSpan, exp.Var, exp.ToMap,
 )  # fmt: skip
 ENGINES = ("auto", "duckdb", "spark")
-# Possessive: what cannot be a verb after all is not looked at again in every other way.
-_VERB = re.compile(r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+([A-Za-z]++)\b", re.DOTALL)
-_EXPLAINED = re.compile(
-    r"((?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\s++(?:ANALYZE\s++)?)EXECUTE\b", re.DOTALL | re.IGNORECASE
-)
-_EXPLAINS = re.compile(
-    r"(?:\s++|--[^\n]*+(?:\n|\Z)|/\*.*?\*/)*+EXPLAIN\s++(?:ANALYZE\s++)?", re.DOTALL | re.IGNORECASE
-)
+_VERB = re.compile(r"([A-Za-z]++)\b")
+_EXPLAINED = re.compile(r"EXPLAIN\s++(?:ANALYZE\s++)?(?=EXECUTE\b)", re.IGNORECASE)
+_EXPLAINS = re.compile(r"EXPLAIN\s++(?:ANALYZE\s++)?", re.IGNORECASE)
 _UNIT_S = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(us|ms|s|min|h|d|)", re.ASCII)
 
@@ -95,7 +91,7 @@ def read_session_statement(sql: str) -> SessionStatement | None:
     verb = read_verb(sql)
     if not verb:
         return None
-    found = _VERB.match(sql)
+    found = _VERB.match(sql, first_place(sql))
     assert found is not None
     end = found.end()
     if not sql[end:].strip(" \t\r\n;"):
@@ -113,7 +109,7 @@ def read_verb(sql: str) -> str:
     >>> read_verb("-- for now\\nset dialect = spark"), read_verb("select 1")
     ('SET', '')
     """
-    found = _VERB.match(sql)
+    found = _VERB.match(sql, first_place(sql))
     return found[1].upper() if found is not None and found[1].upper() in _READ else ""
 
 
@@ -134,8 +130,8 @@ def before_execute(sql: str) -> str:
     >>> before_execute("explain analyze execute q(1)"), before_execute("explain select 1")
     ('explain analyze ', '')
     """
-    found = _EXPLAINED.match(sql)
-    return "" if found is None else found[1]
+    found = _EXPLAINED.match(sql, first_place(sql))
+    return "" if found is None else sql[: found.end()]
 
 
 def executed(sql: str, values: Mapping[str, str]) -> str:
@@ -148,8 +144,8 @@ def executed(sql: str, values: Mapping[str, str]) -> str:
     """
     for value in values.values():
         _require_constant(value)
-    explains = _EXPLAINS.match(sql)  # of which the tokenizer takes what follows for one piece
-    head = "" if explains is None else explains.group()
+    explains = _EXPLAINS.match(sql, first_place(sql))  # of which the tokenizer takes what follows for one piece
+    head = "" if explains is None else sql[: explains.end()]
     return head + with_values(sql[len(head) :], values)
 
 
