@@ -201,3 +201,23 @@ def test_random_changes_are_those_of_one_table_whoever_sends_them(small, events)
     with ThreadPoolExecutor(3) as pool:
         wanted = {key: kept for rows in pool.map(one, range(3)) for key, kept in rows.items()}
     assert found(small) == sorted((*key, *kept) for key, kept in wanted.items())
+
+
+def test_a_key_is_there_once_whichever_form_its_value_has(small):
+    """To Arrow 0.0 and -0.0 are two values, and NaN is none of those that are NaN; to a primary key they are one."""
+    small.sql("create table forms (k double, v bigint, primary key (k))")
+    try:
+        keys = [0.0, -0.0, float("nan"), -float("nan")]
+        new = [{"k": key, "v": place} for place, key in enumerate(keys)]
+        kinds = pa.struct([("k", pa.float64())]), pa.struct([("k", pa.float64()), ("v", pa.int64())])
+        changes = pa.table({"op": ["insert"] * 4, "old": pa.nulls(4, kinds[0]), "new": pa.array(new, kinds[1])})
+        with small.client() as client:
+            client.apply_changes("forms", changes)
+            counted = "select count(*) as n, count(distinct k) as d, sum(v) as s from forms"
+            assert small.sql(counted).to_pylist() == [{"n": 2, "d": 2, "s": 1 + 3}]
+            with pytest.raises(SqlError, match="two rows have the primary key"):
+                client.ingest("forms", pa.table({"k": keys[:2], "v": [1, 2]}), mode="upsert")
+            client.ingest("forms", pa.table({"k": [keys[0], keys[3]], "v": [10, 20]}), mode="upsert")
+        assert small.sql(counted).to_pylist() == [{"n": 2, "d": 2, "s": 30}]
+    finally:
+        small.sql("drop table forms")

@@ -7,7 +7,6 @@ that a source left out because they are unchanged are taken from the change befo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,10 @@ from attrs import evolve, frozen
 
 from ballista_py.coordinator.changes.batches import OPS, Changes, Places, keys_of
 from ballista_py.errors import SchemaMismatch
+from ballista_py.partitions.same_key import Key, key_numbers, keys_of_rows
 from ballista_py.partitions.table import TableSpec
 
 _TRUNCATE = OPS.index("truncate")
-_ORDER = "__ballista_order"
-Key: TypeAlias = tuple[Any, ...]
 
 
 @frozen
@@ -44,9 +42,10 @@ def net_of(table: TableSpec, changes: Changes) -> Net:
     old, new = changes.old.take(changes.old_at[had]), changes.new.select(keys).take(changes.new_at[has])
     kept = keys_of(table).schema
     order = np.concatenate([2 * had, 2 * has + 1])  # of one change the key that goes, then the row that comes
-    events = pa.concat_tables([old.cast(kept), new.cast(kept)]).append_column(_ORDER, pa.array(order))
-    last = events.group_by(keys).aggregate([(_ORDER, "max")]).column(f"{_ORDER}_max").to_numpy()
-    last = np.sort(last)
+    events = pa.concat_tables([old.cast(kept), new.cast(kept)])
+    last = np.full(len(order), -1)
+    np.maximum.at(last, key_numbers(events, keys), order)
+    last = np.sort(last[last >= 0])
     come, gone = last[last % 2 == 1] // 2, last[last % 2 == 0] // 2
     return Net(
         come=changes.new.take(changes.new_at[come]),
@@ -59,9 +58,11 @@ def lacking_keys(table: TableSpec, changes: Changes) -> pa.Table:
     """The keys of rows in the table that lend a column to a change which left it out."""
     wanted = [key for _, _, key, source in _origins(table, changes) if source is None]
     schema = keys_of(table).schema
-    columns = zip(*dict.fromkeys(wanted), strict=True) if wanted else [()] * len(schema)
-    arrays = [pa.array(list(values), kind) for values, kind in zip(columns, schema.types, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    places = dict(zip(_keys(table, changes.old), range(len(changes.old)), strict=True))
+    rows = changes.new.select(schema.names).cast(schema)
+    places |= {key: len(changes.old) + place for place, key in enumerate(_keys(table, changes.new))}
+    both = pa.concat_tables([changes.old.cast(schema), rows])
+    return both.take(pa.array([places[key] for key in dict.fromkeys(wanted)], pa.int64()))
 
 
 def filled(table: TableSpec, changes: Changes, base: pa.Table) -> Changes:
@@ -128,8 +129,7 @@ def _origins(table: TableSpec, changes: Changes) -> Iterator[tuple[int, tuple[st
 
 
 def _keys(table: TableSpec, rows: pa.Table) -> list[Key]:
-    columns = [rows.column(name).to_pylist() for name in table.primary_key]
-    return list(zip(*columns, strict=True))
+    return keys_of_rows(rows, table.primary_key)
 
 
 __all__ = ["Net", "Places", "filled", "lacking_keys", "net_of"]

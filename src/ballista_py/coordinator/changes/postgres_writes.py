@@ -22,10 +22,10 @@ from ballista_py.coordinator.changes.postgres_values import WrittenColumn, texts
 from ballista_py.coordinator.changes.row_changes import (
     RowChanges,
     changed_columns,
-    keys_of_rows,
 )
 from ballista_py.coordinator.changes.source_writer import LockedRows, Written
 from ballista_py.errors import SchemaMismatch, SourceUnfit, TryLater
+from ballista_py.partitions.same_key import keys_of_rows
 from ballista_py.partitions.table import TableSpec
 
 STATEMENTS_TABLE = "ballista_py_statements"

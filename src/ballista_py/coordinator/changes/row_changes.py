@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ from attrs import field, frozen
 
 from ballista_py.coordinator.changes.postgres_values import same_values
 from ballista_py.errors import SqlError
+from ballista_py.partitions.same_key import Key, keys_of_rows
 
 MAX_ROWS = 250_000  # of one statement: its source applies them in one transaction, which the table takes whole
 MAX_BYTES = 64 << 20
@@ -105,14 +105,7 @@ def is_as_read(read: pa.Table, there: pa.Table, key: Sequence[str]) -> bool:
     return bool(pc.all(equal_rows(read, there.take(pa.array(found, pa.int64())))).as_py() in (True, None))
 
 
-def keys_of_rows(rows: pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The key of each row."""
-    if not len(rows):
-        return []
-    return list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
-
-
-def places_by_key(rows: pa.Table, key: Sequence[str]) -> dict[tuple[Any, ...], int]:
+def places_by_key(rows: pa.Table, key: Sequence[str]) -> dict[Key, int]:
     """The place of each row, by its key."""
     return {one: place for place, one in enumerate(keys_of_rows(rows, key))}
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from attrs import define, frozen
 
 from ballista_py.coordinator.changes.batches import keys_of
 from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeBatch, Described, SourceLag
 from ballista_py.errors import SchemaMismatch, SourceLost, SourceUnfit
 from ballista_py.partitions.conform import check_columns, conform
+from ballista_py.partitions.same_key import first_doubled
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import SourcePosition
@@ -213,10 +213,9 @@ def fitting(table: TableSpec, there: str, rows: pa.Table | pa.RecordBatch) -> pa
 
 def require_once(table: TableSpec, there: str, version: int, came: pa.Table) -> None:
     """Raise `SourceUnfit` if two rows of one key came in one version: one of them would be lost."""
-    counts = came.group_by(list(table.primary_key)).aggregate([([], "count_all")])
-    twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, 1).to_pylist()
-    if twice:
-        shown = ", ".join(f"{name} = {str(twice[0][name])[:40]}" for name in table.primary_key)
+    twice = first_doubled(came, table.primary_key)
+    if twice is not None:
+        shown = ", ".join(f"{name} = {str(twice[name])[:40]}" for name in table.primary_key)
         raise SourceUnfit(
             f"version {version} of {there} has two rows with {shown}, which is the primary key of table "
             f"'{table.name}': keep it unique there, then copy the table anew"

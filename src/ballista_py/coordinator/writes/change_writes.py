@@ -27,6 +27,7 @@ from ballista_py.coordinator.writes.row_routes import partitions_of
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.rows_digest import RowsDigest
+from ballista_py.partitions.same_key import with_keys
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.prune.changes import rows_of_keys
 from ballista_py.state.documents.decisions import Decision, SourcePosition, SourceSpan
@@ -113,9 +114,7 @@ class ChangeWrites:
         rows, base = self.calls.base(order, view, partitions, rows_of_keys(keys_of(table), keys), table.name)
         budget = RowBudget(self.max_bytes)
         found = [
-            pa.Table.from_arrays(batch.columns[:-1], schema=table.schema).join(
-                keys, list(table.primary_key), join_type="left semi"
-            )
+            with_keys(pa.Table.from_arrays(batch.columns[:-1], schema=table.schema), keys, table.primary_key)
             for batch in budget.counted(rows)
         ]
         columns = table.schema.names

@@ -20,7 +20,6 @@ from ballista_py.coordinator.changes.row_changes import (
     RowChanges,
     comes,
     is_as_read,
-    keys_of_rows,
     require_few,
     row_changes,
 )
@@ -31,6 +30,7 @@ from ballista_py.coordinator.writes.room_for_rows import RowBudget
 from ballista_py.coordinator.writes.whole_statements import BATCH_ROWS, MIN_MEMORY_BYTES
 from ballista_py.coordinator.writes.whole_writes import WholeWrites, require_on_key
 from ballista_py.errors import SqlError
+from ballista_py.partitions.same_key import keys_of_rows
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bind.expressions import is_portable
 from ballista_py.sql.own_words import edited_places, without_position

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from attrs import define, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
@@ -28,6 +27,7 @@ from ballista_py.coordinator.writes.whole_statements import (
 from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import SqlError
 from ballista_py.partitions.rows_digest import RowsDigest
+from ballista_py.partitions.same_key import first_doubled
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.own_words import edited_places, without_position
 from ballista_py.sql.parse.changes import General, Local
@@ -123,10 +123,8 @@ class WholeWrites:
         digest = RowsDigest()
         sent = digest.counted(rows) if token.given else rows
         given = self.gathered(table, self.checks.batches(table, map(shaped, sent)))
-        doubled = given.group_by(list(table.primary_key)).aggregate([([], "count_all")])
-        doubled = doubled.filter(pc.field("count_all") > 1).slice(0, 1)
-        if doubled.num_rows:
-            row = doubled.drop_columns(["count_all"]).to_pylist()[0]
+        row = first_doubled(given, table.primary_key)
+        if row is not None:
             key = ", ".join(f"{name} = {value}" for name, value in row.items())
             raise SqlError(f"two rows have the primary key {key}: nothing was changed, send one for each key")
         return given, token.of_rows(digest.value) if token.given else token
