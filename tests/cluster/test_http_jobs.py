@@ -17,9 +17,14 @@ TOKENS = {"ada": "ada-ada-ada-ada-ada-1", "bob": "bob-bob-bob-bob-bob-1"}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    tokens = tmp_path_factory.mktemp("tokens") / "tokens"
-    tokens.write_text("".join(f"{name}: {token}\n" for name, token in TOKENS.items()))
+def tokens(tmp_path_factory):
+    file = tmp_path_factory.mktemp("tokens") / "tokens"
+    file.write_text("".join(f"{name}: {token}\n" for name, token in TOKENS.items()))
+    return file
+
+
+@pytest.fixture(scope="module")
+def cluster(tokens):
     options = {"flight-tokens-file": str(tokens)}
     with LocalCluster(schedulers=2, executors=1, token=TOKENS["ada"], node_options=options) as found:
         yield found
@@ -136,3 +141,26 @@ def test_the_table_of_jobs_has_those_of_the_client_that_asks(cluster):
 def test_what_is_wrong_has_its_status(cluster, method, path, body, status):
     found, said = asked(cluster, method, path, body)
     assert (found, set(json.loads(said)) >= {"error"}) == (status, True), said
+
+
+def test_a_job_ends_when_its_clients_token_is_taken_away(cluster, tokens):
+    slow = {"sql": "select count(*) from range(60000) a, range(60000) b where (a.range * b.range) % 7 = 3"}
+    job_id = json.loads(asked(cluster, "POST", "/v1/jobs", slow, client="bob")[1])["job_id"]
+    deadline, before = time.monotonic() + 60, tokens.read_text()
+    while json.loads(asked(cluster, "GET", f"/v1/jobs/{job_id}", client="bob")[1])["state"] != "RUNNING":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    tokens.write_text("".join(line for line in before.splitlines(True) if "bob" not in line))
+    try:
+        while asked(cluster, "GET", f"/v1/jobs/{job_id}", client="bob")[0] != 401:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(5)
+    finally:
+        tokens.write_text(before)
+    while asked(cluster, "GET", f"/v1/jobs/{job_id}", client="bob")[0] != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    found = ended(cluster, job_id, client="bob")
+    assert found["state"] == "FAILED", found
+    assert "its tokens were taken away" in json.dumps(found)

@@ -27,6 +27,7 @@ from ballista_py.errors import (
     SqlError,
     TimeLimit,
     TryLater,
+    Unauthenticated,
 )
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.jobs import JobRequest, OpenJob, taken_over
@@ -268,6 +269,24 @@ def test_jobs_of_one_client_leave_a_place_for_another_one(one):
     assert alone.may_begin("a", 0, 1)
     assert not LIMITS.may_begin("a", 1, 1)
     assert LIMITS.may_begin("", 1, 1)  # nobody is known by a token
+
+
+def test_a_job_whose_client_is_none_any_more_fails_and_says_why(site, one):
+    known = {"ada", "bob"}
+    one.runner.knows = known.__contains__
+    runs, waits, other, of_nobody = (one.service.submit(request(), name) for name in ("ada", "ada", "bob", ""))
+    one.runner.tick()
+    assert len(one.threads) == LIMITS.max_running
+    known.remove("ada")
+    one.runner.tick()
+    for _ in range(3):
+        one.work()
+    for job in (runs, waits):
+        found = one.service.get(job.job_id, "ada")
+        assert (found.state, found.code) == ("FAILED", Unauthenticated.code)
+        assert "none of the cluster any more" in found.message
+    assert one.service.get(other.job_id, "bob").state == one.service.get(of_nobody.job_id).state == "SUCCEEDED"
+    assert {client for _, _, client in site.statements.done} == {"bob", ""}
 
 
 def test_a_scheduler_runs_no_more_than_it_may(site, one):

@@ -107,6 +107,18 @@ def test_tokens_that_come_and_go_count_without_a_restart(file, monkeypatch):
         tokens.verify(ALICE)
 
 
+def test_who_was_taken_out_is_known_no_more_and_a_broken_file_takes_nobody_out(file, monkeypatch):
+    monkeypatch.setattr("ballista_py.transport.security.tokens.RELOAD_MS", 0.0)
+    known = verifier(file)
+    whole = file.read_text()
+    assert [known.knows(name) for name in ("alice", "bob", "carol")] == [True, True, False]
+    for broken in ("", "alice\n"):
+        file.write_text(broken)
+        assert [known.knows(name) for name in ("alice", "bob")] == [True, True]
+    file.write_text(whole.replace("bob ", "carol "))
+    assert [known.knows(name) for name in ("alice", "bob", "carol")] == [True, False, True]
+
+
 @pytest.mark.parametrize("text", ["", "\n# nobody\n", "bob\n", f"alice {ALICE}\nbob short\n", b"\xff\xfe", None])
 def test_a_file_of_tokens_that_was_emptied_or_broken_lets_nobody_in_and_says_so_once(
     file, monkeypatch, caplog, text

@@ -35,6 +35,7 @@ from ballista_py.errors import (
     StoreError,
     TimeLimit,
     TransportError,
+    Unauthenticated,
     WriteIncomplete,
     to_wire,
 )
@@ -109,6 +110,15 @@ class JobAttempt:
         if limit_ms is not None and self.runtime.monotonic_ms() - self._begun_ms >= limit_ms:
             took = f"the job was ended after {limit_ms / 1e3:g} s"
             self.work.end(TimeLimit(f"{took}: ask for less, or raise job_timeout_ms of the schedulers"))
+
+    def end_if_unknown(self, knows: Callable[[str], bool]) -> None:
+        """End what is under way if its client may ask for nothing any more. To be asked now and then."""
+        if self.job.client and not knows(self.job.client):
+            self.work.end(
+                Unauthenticated(
+                    "the client of the job is none of the cluster any more: its tokens were taken away"
+                )
+            )
 
     def stop(self, *, leaving: bool = False) -> None:
         """End what is under way: somebody else runs the job, or nobody wants it; or its scheduler is `leaving`."""

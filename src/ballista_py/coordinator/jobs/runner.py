@@ -76,7 +76,8 @@ class _Missing:
 class JobRunner:
     """Runs the jobs of one scheduler. `tick` is for one thread; `spawn` gives each job a thread of its own.
 
-    `wake` asks for an early tick.
+    `wake` asks for an early tick. `knows` tells of a client by its name whether it still is one: a job of one that is
+    none any more fails, when it is begun or within a tick, with that as its reason.
     """
 
     shelf: JobShelf
@@ -87,6 +88,7 @@ class JobRunner:
     spawn: Callable[[Callable[[], None]], object]
     seen: JobsSeen
     wake: Callable[[], object] = field(default=lambda: None)
+    knows: Callable[[str], bool] = field(default=lambda _client: True)
     _running: dict[str, JobAttempt] = field(init=False, factory=dict)
     _others: dict[str, JobOwner] = field(init=False, factory=dict)
     _missing: dict[str, _Missing] = field(init=False, factory=dict)
@@ -138,9 +140,13 @@ class JobRunner:
         return self.limits.max_running - len(self._running)
 
     def _stop_lost(self, by_name: Collection[str], instance: str) -> None:
-        """End what runs here and is not to be: late, cancelled, or of an instance before this one and taken over."""
+        """End what runs here and is not to be.
+
+        It is late, cancelled, of a client that is none any more, or of an instance before this one and taken over.
+        """
         for name, attempt in tuple(self._running.items()):
             attempt.end_if_late()
+            attempt.end_if_unknown(self.knows)
             if name in by_name and attempt.owner.instance_id == instance:
                 continue
             with suppress(JobError):
@@ -234,6 +240,7 @@ class JobRunner:
             self.shelf, self.runtime, self.statements, self.limits, job, owner, lambda _: self._over(job.name)
         )
         self._running[job.name] = attempt
+        attempt.end_if_unknown(self.knows)
         log_event(_log, "job_begun", job=job.job_id, attempt=job.attempt)
         self.spawn(attempt.run)
 

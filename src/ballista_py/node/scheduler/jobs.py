@@ -26,6 +26,7 @@ from ballista_py.threads import spawn
 from ballista_py.transport.arrow.door import read_schema
 from ballista_py.transport.flight.commands import CANCEL_JOB, CLOSE_JOB, JOB, JOBS, SUBMIT_JOB
 from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.work import current_client
 
 TICK_MS = 2_000.0
@@ -50,6 +51,8 @@ class SchedulerJobs:
         shelf, seen = JobShelf(ground.store, runtime, committed_by=ground.config.node_id), JobsSeen(runtime)
         members = SchedulerMembers(membership)
         runner = JobRunner(shelf, runtime, members, runs, limits, spawn, seen)
+        if ground.config.flight_tokens_file is not None:
+            runner.knows = StaticTokens(ground.config.flight_tokens_file, runtime).knows
         service = JobService(
             shelf, runtime, limits, seen, run_all, stop_here=runner.stop_job, runs_here=runner.runs
         )

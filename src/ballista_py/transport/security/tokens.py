@@ -63,6 +63,12 @@ class StaticTokens:
             raise Unauthenticated("the token is not valid; ask whoever runs the cluster for one")
         return found
 
+    def knows(self, client: str) -> bool:
+        """Whether the file still has a token of the client. So it is held while the file cannot be read or is wrong:
+        what a client has begun does not end for a slip of the pen."""
+        self._reload()
+        return not self._clients or client in self._names()
+
     def _reload(self) -> None:
         now_ms = self._runtime.monotonic_ms()
         if now_ms - self._looked_ms < RELOAD_MS:
