@@ -14,6 +14,7 @@ from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.discovery import diff_partitions
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
@@ -27,8 +28,9 @@ from ballista_py.state.members.control import HeldPartitions
 from ballista_py.state.members.location import check_location
 from ballista_py.state.members.membership import Membership
 from ballista_py.state.ownership.catalog_proof import read_catalog
+from ballista_py.state.ownership.notify import newer_than
 from ballista_py.state.ownership.partition_store import PartitionStore
-from ballista_py.state.ownership.reconciler import newest_heard
+from ballista_py.state.ownership.reported import MAX_AHEAD, newest_heard
 from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -179,7 +181,22 @@ def test_the_newest_revision_that_executors_were_told_of_is_that_of_the_table_as
         return HeldPartitions(table=table, revision=revision, active=(), epochs=(), loaded=(), failed={})
 
     reports = {("e1", "i1"): (held("t", 3), held("u", 9)), ("e2", "i2"): (held("t", 5),)}
-    assert (newest_heard("t", reports), newest_heard("u", reports), newest_heard("v", reports)) == (5, 9, 0)
+    assert [newest_heard(name, reports) for name in "tuv"] == [(5, "e2"), (9, "e1"), (0, "")]
+    reports["thief", "i3"] = (held("t", 2**53), held("u", 8 + MAX_AHEAD))
+    assert [newest_heard(name, reports, 7) for name in "tu"] == [(5, "e2"), (9, "e1")]
+    assert newest_heard("u", reports, 8) == (8 + MAX_AHEAD, "thief")
+
+
+def test_a_map_is_not_looked_for_that_is_further_ahead_than_one_can_be():
+    pmap = PartitionMap.build("t", SPEC, [(1,)])
+    table = TableSpec(name="t", schema=SCHEMA, spec=SPEC)
+
+    def asked(revision):
+        held = HeldPartitions(table=table.folder, revision=revision)
+        return newer_than({"t": pmap}, {"t": table}, [held])
+
+    assert asked(pmap.revision + 1) == asked(pmap.revision + MAX_AHEAD) == {"t"}
+    assert asked(pmap.revision) == asked(pmap.revision + MAX_AHEAD + 1) == asked(2**53) == frozenset()
 
 
 def test_a_process_forgets_first_the_partitions_that_it_used_longest_ago():

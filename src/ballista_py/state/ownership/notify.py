@@ -13,6 +13,7 @@ from attrs import frozen
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, Role, UpdatePartitions
+from ballista_py.state.ownership.reported import MAX_AHEAD
 
 
 @frozen(eq=False)
@@ -61,9 +62,13 @@ def desired_of(pmap: PartitionMap, table: TableSpec, executor_id: str, instance_
 def newer_than(
     maps: Mapping[str, PartitionMap], tables: Mapping[str, TableSpec], held: Iterable[HeldPartitions]
 ) -> frozenset[str]:
-    """The tables of which an executor was told a newer map than these."""
+    """The tables of which an executor was told a newer map than these, as far as that can be."""
     told = {report.table: report.revision for report in held}
-    return frozenset(name for name, pmap in maps.items() if told.get(tables[name].folder, 0) > pmap.revision)
+    return frozenset(
+        name
+        for name, pmap in maps.items()
+        if pmap.revision < told.get(tables[name].folder, 0) <= pmap.revision + MAX_AHEAD
+    )
 
 
 def farewells(

@@ -212,8 +212,8 @@ class Reconciler:
         try:
             committed = self._committed(spec)
             key = partition_map_key(spec.map_name)
-            heard = newest_heard(spec.folder, before.of(spec.folder))
-            require_proven(key, "revision", committed.revision, heard, "an executor that was told of it")
+            heard, who = newest_heard(spec.folder, before.of(spec.folder), committed.revision)
+            require_proven(key, "revision", committed.revision, heard, f"executor '{who}', which says so,")
             found = None if added else self._discover(spec)
             diff = added_partitions(committed, added) if added else None
             if found is not None:

@@ -23,9 +23,23 @@ class Reports:
         return found
 
 
-def newest_heard(folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]]) -> int:
-    """The newest revision of a table's map that an executor says it was told of; no map read after that is older."""
-    return max((r.revision for held in reports.values() for r in held if r.table == folder), default=0)
+MAX_AHEAD = 1_000_000  # no copy of a document is that many commits behind: who says more says nothing
+
+
+def newest_heard(
+    folder: str, reports: Mapping[Owner, Sequence[HeldPartitions]], committed: int = 0
+) -> tuple[int, str]:
+    """The newest revision of a table's map that an executor says it was told of, and which executor that is.
+
+    No map read after that is older. What is further ahead of the `committed` one than a map can be counts for nothing.
+    """
+    told = [
+        (report.revision, owner[0])
+        for owner, held in reports.items()
+        for report in held
+        if report.table == folder and report.revision <= committed + MAX_AHEAD
+    ]
+    return max(told, default=(0, ""))
 
 
 def loaded_in(
