@@ -10,7 +10,13 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.written_views import Inlining, WrittenViews, cycle_of, depth_of
 from ballista_py.coordinator.tables.declarations import declare_table
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.sql_views import declared_view, view_of_documents, with_declared
+from ballista_py.coordinator.tables.sql_views import (
+    SqlViewDefinitions,
+    declared_view,
+    maker_of,
+    view_of_documents,
+    with_declared,
+)
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import ConfigError, OutcomeUnknown, RetriesExhausted, SqlError, StoreError
 from ballista_py.partitions.sql_view import MAX_VIEW_DEPTH, SqlView
@@ -21,6 +27,7 @@ from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing.faults.store import FaultyStore, StoreFaults
+from ballista_py.work import Work, working
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int32())])
 
@@ -227,3 +234,50 @@ def test_ways_and_depths():
     assert cycle_of("t2", ("a",), views) is None
     assert cycle_of("b", ("a",), views) == ("b", "a", "b")
     assert (depth_of("c", ("t",), views), depth_of("c", ("a",), views)) == (1, 3)
+
+
+def test_one_client_has_half_of_the_views_and_leaves_the_rest_to_others(base, engine, monkeypatch):
+    monkeypatch.setattr("ballista_py.coordinator.tables.sql_views.MAX_VIEWS", 6)
+    monkeypatch.setattr("ballista_py.coordinator.tables.sql_views.MAX_ALL_VIEWS_CHARS", 160)
+
+    def of(client, name, cluster, query="select 1 as id", replaces=False):
+        change = read_change(f"create {'or replace ' if replaces else ''}view {name} as {query}")
+        return with_declared(cluster, change, evolve(declared(change, base, engine), maker=maker_of(client)), None)
+
+    cluster = base
+    for number in range(3):
+        cluster = of("ada", f"a{number}", cluster)
+    with pytest.raises(
+        ConfigError, match="this client has its share of the cluster's views: 3, with 80 characters"
+    ):
+        of("ada", "more", cluster)
+    cluster = of("ada", "a0", cluster, "select 2 as id", replaces=True)  # which is no view more
+    with pytest.raises(ConfigError, match="its share"):
+        of("ada", "a0", cluster, f"select '{'x' * 50}' as id", replaces=True)
+    for number, client in enumerate(["bob", "", ""]):
+        cluster = of(client, f"b{number}", cluster)
+    with pytest.raises(ConfigError, match="as many views as it can"):
+        of("bob", "more", cluster)
+    nobody = base
+    for number in range(6):  # without tokens all clients are one
+        nobody = of("", f"n{number}", nobody)
+    assert len(nobody.views) == 6
+
+
+def test_a_view_says_whose_it_is_by_a_digest(base, engine):
+    class Definitions(SqlViewDefinitions):
+        def declared(self, change):
+            return declared(change, base, engine)
+
+        def _shown(self):
+            pass
+
+    store, runtime = MemoryStore(), SystemRuntime()
+    ObjectState(store, CLUSTER_KEY, ClusterDocument).create(base)
+    definitions = Definitions(queries=None, tables=TableMaker(store, runtime), engine=engine)
+    for client in ("ada", ""):
+        with working(Work(runtime, client=client)):
+            definitions.carry_out(read_change(f"create view v{client} as select 1 as id"), f"token-{client}")
+    found = ObjectState(store, CLUSTER_KEY, ClusterDocument).read().document.views
+    assert (found["vada"].maker, found["v"].maker) == (maker_of("ada"), "")
+    assert "ada" not in found["vada"].maker

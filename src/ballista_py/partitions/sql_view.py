@@ -9,6 +9,7 @@ from ballista_py.errors import ConfigError
 from ballista_py.partitions.table_name import require_table_name
 
 MAX_VIEWS = 1_000  # of a cluster: everybody reads all of them with the catalog
+CLIENT_SHARE = 2  # a client that is known by a token has half of them at most
 MAX_VIEW_CHARS = 100_000
 MAX_ALL_VIEWS_CHARS = 4_000_000
 MAX_VIEW_DEPTH = 16  # of views that read views
@@ -25,7 +26,7 @@ class SqlView:
     are its columns, in their order, as answers have them, and `types` what the engine's SQL calls their types;
     `answers` are the names that the query itself gave them. `reads` are the tables and views that the query names.
     `named` is the number of the commit that gave the view its name, or another query, among all that named a table.
-    `comment` is for people.
+    `comment` is for people. `maker` is a digest of the client who gave it its query, where clients show tokens.
 
     Raises `ConfigError` for an unusable name, and columns that do not fit those of the query.
     """
@@ -39,6 +40,7 @@ class SqlView:
     dialect: str = "duckdb"
     named: int = 0
     comment: str | None = None
+    maker: str = field(default="", eq=False)
 
     @property
     def mark(self) -> str:

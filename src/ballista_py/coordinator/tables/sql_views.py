@@ -7,6 +7,8 @@ replaced, so two statements at once cannot make it so together.
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pyarrow as pa
 from attrs import evolve, frozen
 
@@ -20,6 +22,7 @@ from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.bounds import MAX_COMMENT_CHARS, MAX_NAME_CHARS, require_chars
 from ballista_py.partitions.columns import two_alike
 from ballista_py.partitions.sql_view import (
+    CLIENT_SHARE,
     MAX_ALL_VIEWS_CHARS,
     MAX_VIEW_CHARS,
     MAX_VIEW_COLUMNS,
@@ -33,7 +36,9 @@ from ballista_py.sql.parse.pivots import mentions_pivot, open_pivot
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, ViewStatement
 from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.documents import ClusterDocument
-from ballista_py.work import require_wanted
+from ballista_py.work import current_client, require_wanted
+
+_DIGITS = 16
 
 
 @frozen
@@ -73,7 +78,7 @@ class SqlViewDefinitions:
             self.tables.note(mark)
             return
         _require_addable(cluster, change)
-        made = self.declared(change)
+        made = evolve(self.declared(change), maker=maker_of(current_client()))
         require_wanted()
         self.tables.commit(lambda now: with_declared(now, change, made, mark))
 
@@ -164,8 +169,20 @@ def with_declared(
         raise ConfigError(
             f"the cluster has as many views as it can: {MAX_VIEWS:,}, with {MAX_ALL_VIEWS_CHARS:,} characters together"
         )
+    own = [view for view in others if made.maker and view.maker == made.maker]
+    most, chars = MAX_VIEWS // CLIENT_SHARE, MAX_ALL_VIEWS_CHARS // CLIENT_SHARE
+    if len(own) >= most or (own and sum(len(view.sql) for view in (*own, made)) > chars):
+        raise ConfigError(
+            f"this client has its share of the cluster's views: {most:,}, with {chars:,} characters together; drop "
+            "those that nobody reads"
+        )
     kept = evolve(made, comment=None if before is None else before.comment)
     return cluster.with_view(kept, mark)
+
+
+def maker_of(client: str) -> str:
+    """What a view says of the client who made it; nothing where clients show no tokens."""
+    return sha256(client.encode()).hexdigest()[:_DIGITS] if client else ""
 
 
 def _require_addable(cluster: ClusterDocument, change: CreateView) -> None:
