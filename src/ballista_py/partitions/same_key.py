@@ -104,7 +104,7 @@ def _cut(column: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
 
 
 def _values(column: pa.ChunkedArray) -> Iterable[Any]:
-    found = _comparable(column).to_pylist()
+    found: list[Any] = _comparable(column).to_pylist()
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind) or pa.types.is_interval(kind):
         return map(_one_form, found)
