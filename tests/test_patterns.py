@@ -61,6 +61,7 @@ PUT_TOGETHER = {
     "sql/dialects/casts.py": 1,
     "sql/own_words.py": 1,  # a column's name, escaped
     "sql/parse/likes.py": 1,
+    "sql/parse/quotes.py": 6,
     "sql/parse/shape.py": 3,
     "sql/parse/table_names.py": 1,
     "sql/plan_template.py": 1,  # marks of ours, escaped

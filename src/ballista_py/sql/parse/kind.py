@@ -8,7 +8,7 @@ everywhere: the statement by its name, and what to do instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sqlglot import exp
@@ -17,9 +17,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.dialects.names import known_dialect
-from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, measure, parsed_tokens, tokenized
+from ballista_py.sql.parse.parsing import ENGINE, ENGINE_DIALECT, as_settled, measure, parsed_tokens, tokenized
 from ballista_py.sql.parse.query_clauses import require_carried
-from ballista_py.sql.parse.quotes import first_place, settled
+from ballista_py.sql.parse.quotes import first_place
 from ballista_py.sql.parse.table_names import INFORMATION, SEEN, may_read_catalog, reads_catalog, unqualified
 from ballista_py.sql.parse.used_clauses import require_used
 
@@ -33,7 +33,6 @@ REWRITTEN = frozenset((
     "json_extract_path_text", "json_extract_string", "json_keys", "list_has_any", "log10", "log2", "reduce",
 ))  # fmt: skip
 _PLAIN = frozenset((TokenType.STRING, TokenType.IDENTIFIER, TokenType.VAR, TokenType.NUMBER, TokenType.PARAMETER))
-_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.BYTE_STRING, TokenType.HEREDOC_STRING)
 _OPERATORS = frozenset((
     "(", ")", "[", "]", "{", "}", ",", ".", ";", ":", "::", "+", "-", "*", "/", "//", "%", "^", "**", "||", "=",
     "==", "<>", "!=", "<", "<=", ">", ">=", "&", "|", "<<", ">>",
@@ -278,40 +277,6 @@ def engine_sql(sql: str, dialect: str | None = None, tables: Tables | None = Non
         raise SqlError("the statement is nested too deeply") from None
     except (SqlglotError, ValueError) as error:
         raise SqlError(f"the statement cannot be read as {dialect} SQL: {one_line(str(error))}") from None
-
-
-def as_settled(sql: str) -> str:
-    """The text, which is in the engine's dialect, `settled`: everybody who looks for quotes finds the same ones.
-
-    Raises `SqlError` where the tokens would not be what they are. What cannot be cut into tokens is left to whoever
-    reads it.
-
-    >>> as_settled("/* don't */ select 'it''s'")
-    "/* don t */ select 'it''s'"
-    """
-    made = settled(sql)
-    if made == sql:
-        return sql
-    kinds = None if sql.isascii() else _QUOTED  # odd blanks outside of quotes make other tokens
-    before = _signs(sql, kinds)
-    if before is not None and before != _signs(made, kinds):
-        raise SqlError(
-            "what is in quotes cannot be told from comments and blanks of other kinds in the statement: leave those out"
-        )
-    return made
-
-
-def _signs(sql: str, kinds: Collection[TokenType] | None) -> list[tuple[TokenType, str]] | None:
-    """What a text is made of, as far as it is of these kinds; None where it cannot be told."""
-    try:
-        tokens = tokenized("select " + sql)  # none of its words begins what is one token to its end
-    except SqlError:
-        return None
-    return [
-        (TokenType.STRING if token.token_type == TokenType.HEREDOC_STRING else token.token_type, token.text)
-        for token in tokens
-        if kinds is None or token.token_type in kinds
-    ]
 
 
 def _in_the_engines(sql: str, dialect: str, tables: Tables | None) -> str:

@@ -9,7 +9,7 @@ the values of its parameters.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import define
 from sqlglot.dialects.dialect import Dialect
@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.elements import require_few_elements, signs_of
 from ballista_py.sql.parse.parameter_marks import tokens_apart
+from ballista_py.sql.parse.quotes import settled
 from ballista_py.sql.parse.readings import require_few_readings
 from ballista_py.sql.parse.windows import require_few_windows
 
@@ -45,6 +46,7 @@ _FEW_CASES = 3  # in each other, with fewer pieces than the next, they are few w
 _FEW_PIECES = 1_000  # that many levels, of whatever kind, are safe
 _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
 _CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END))
+_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.BYTE_STRING, TokenType.HEREDOC_STRING)
 _OPERANDS = frozenset((
     TokenType.STRING, TokenType.NUMBER, TokenType.VAR, TokenType.IDENTIFIER, TokenType.NULL, TokenType.TRUE,
     TokenType.FALSE,
@@ -92,6 +94,40 @@ def tokenized(sql: str, dialect: str | None = None) -> list[Token]:
     if len(sql) > MAX_BOUND_CHARS:
         raise SqlError(f"the statement has {len(sql):,} characters, more than {MAX_BOUND_CHARS:,}")
     return _tokens(sql, _dialect(dialect))
+
+
+def as_settled(sql: str) -> str:
+    """The text, which is in the engine's dialect, `settled`: everybody who looks for quotes finds the same ones.
+
+    Raises `SqlError` where the tokens would not be what they are. What cannot be cut into tokens is left to whoever
+    reads it.
+
+    >>> as_settled("/* don't */ select 'it''s'")
+    "/* don t */ select 'it''s'"
+    """
+    made = settled(sql)
+    if made == sql:
+        return sql
+    kinds = None if sql.isascii() else _QUOTED  # odd blanks outside of quotes make other tokens
+    before = _signs(sql, kinds)
+    if before is not None and before != _signs(made, kinds):
+        raise SqlError(
+            "what is in quotes cannot be told from comments and blanks of other kinds in the statement: leave those out"
+        )
+    return made
+
+
+def _signs(sql: str, kinds: Collection[TokenType] | None) -> list[tuple[TokenType, str]] | None:
+    """What a text is made of, as far as it is of these kinds; None where it cannot be told."""
+    try:
+        tokens = tokenized("select " + sql)  # none of its words begins what is one token to its end
+    except SqlError:
+        return None
+    return [
+        (TokenType.STRING if token.token_type == TokenType.HEREDOC_STRING else token.token_type, token.text)
+        for token in tokens
+        if kinds is None or token.token_type in kinds
+    ]
 
 
 def parsed(sql: str, dialect: str | None = None) -> list[Expr | None]:
@@ -265,6 +301,7 @@ __all__ = [
     "ENGINE_DIALECT",
     "MAX_BOUND_CHARS",
     "SqlglotError",
+    "as_settled",
     "measure",
     "parsed",
     "parsed_one",
