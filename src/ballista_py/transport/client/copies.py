@@ -175,9 +175,9 @@ def _written(duckdb: Any, copy: CopyTo, path: str, schema: pa.Schema, batches: I
     return int(count)
 
 
-def _connected(duckdb: Any, **config: bool) -> duckdb.DuckDBPyConnection:
+def _connected(library: Any, **config: bool) -> duckdb.DuckDBPyConnection:
     """An engine of the client's in the time zone of the cluster, wherever the client is."""
-    connection = duckdb.connect(config=config)
+    connection: duckdb.DuckDBPyConnection = library.connect(config=config)
     connection.execute("set global TimeZone = 'UTC'")
     return connection
 
