@@ -15,9 +15,9 @@ from ballista_py.partitions.columns import is_same, plain, restored, stored_name
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.stores.memory import MemoryStore
+from ballista_py.storage.formats.column_bounds import bounds_of
 from ballista_py.storage.formats.files import read_data_file, write_data_file
 from ballista_py.storage.formats.local_file import RowsAtHand
-from ballista_py.storage.formats.pruned_files import bounds_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.string())])
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["id"], SCHEMA), checks=('"a" > 0',))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlglot import parse_one
 
 from ballista_py.sql.prune.files import FilePruner
-from ballista_py.storage.formats.pruned_files import bounds_of, may_hold
+from ballista_py.storage.formats.column_bounds import bounds_of, may_hold
 from ballista_py.storage.formats.statistics import table_statistics
 from ballista_py.storage.manifest import DataFile
 

@@ -17,8 +17,8 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.column_bounds import may_hold
 from ballista_py.storage.formats.files import read_data_file
-from ballista_py.storage.formats.pruned_files import may_hold
 from ballista_py.storage.held.files import Mapper, altered_under, definition_of, rows_unless_altered
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile

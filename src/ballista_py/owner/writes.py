@@ -25,7 +25,7 @@ from ballista_py.owner.prepared import PreparedStatements
 from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.formats.pruned_files import may_hold
+from ballista_py.storage.formats.column_bounds import may_hold
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile

@@ -56,6 +56,7 @@ from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
+from ballista_py.sql.bind.now import at_one_moment
 from ballista_py.sql.own_words import edited_places, without_position
 from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import (
@@ -72,7 +73,6 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
 from ballista_py.sql.parse.likes import CreateLike
-from ballista_py.sql.parse.moments import at_one_moment
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
 from ballista_py.sql.prune.changes import as_general, local_rewrite

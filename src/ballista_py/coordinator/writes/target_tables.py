@@ -11,9 +11,9 @@ from ballista_py.coordinator.writes.retentions import at_this_moment
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.bind.now import at_one_moment
 from ballista_py.sql.own_words import meant
 from ballista_py.sql.parse.changes import General, Local
-from ballista_py.sql.parse.moments import at_one_moment
 
 _THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
 

@@ -12,7 +12,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.estimate.column_ranges import Range
 from ballista_py.sql.plan import LegTable
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
-from ballista_py.storage.formats.column_ranges import merged_ranges, some
+from ballista_py.storage.formats.column_bounds import merged_ranges, some
 
 MAX_TOLD = 64  # partitions whose ranges are looked at for those of a table
 FIRST_RETRY_MS = 1_000.0

@@ -37,7 +37,7 @@ from ballista_py.state.members.control import PartitionAssignment
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.decisions_check import DecisionsCheck
-from ballista_py.storage.formats.column_ranges import ranges_of_files
+from ballista_py.storage.formats.column_bounds import ranges_of_files
 from ballista_py.storage.held.files import LoadedFiles, Mapper
 from ballista_py.storage.held.holdings import Held
 from ballista_py.storage.held.replicas import with_committed

@@ -30,7 +30,7 @@ from ballista_py.sql.legs import legs_of
 from ballista_py.sql.parse.kind import statement_kind
 from ballista_py.sql.plan import BroadcastLimits, Catalog, Leg, QueryPlan
 from ballista_py.sql.planner import plan_query
-from ballista_py.storage.formats.column_ranges import range_of_rows
+from ballista_py.storage.formats.column_bounds import range_of_rows
 from ballista_py.testing.sql.beside_one_node import Client, check_on_cluster
 from ballista_py.testing.sql.single_node_changes import check_change
 

@@ -8,9 +8,9 @@ import pytest
 
 from ballista_py.partitions.columns import DEFAULT, with_said
 from ballista_py.sql.bind.engine_functions import engine_functions
+from ballista_py.sql.bind.now import OF_THE_MOMENT, at_one_moment
 from ballista_py.sql.parse.changes import Local, read_change
 from ballista_py.sql.parse.edits import edited
-from ballista_py.sql.parse.moments import OF_THE_MOMENT, at_one_moment
 
 MOMENT_MS = 1_700_000_000_123
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])

@@ -1,22 +1,42 @@
-"""Between which values the columns of partitions lie, for the planner's estimates: never for answers."""
+"""What the statistics of data files say of their columns: which files may hold rows of a predicate, and, for estimates
+alone, between which values columns lie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from ballista_py.partitions.columns import stored_name
 from ballista_py.sql.estimate.column_ranges import Range, position_of, spanning
 from ballista_py.sql.prune.file_bounds import ColumnBounds
-from ballista_py.storage.formats.pruned_files import bounds_of
-from ballista_py.storage.formats.statistics import table_statistics
+from ballista_py.storage.formats.statistics import parse_bound, table_statistics
 from ballista_py.storage.manifest import DataFile
+
+if TYPE_CHECKING:
+    from ballista_py.sql.prune.files import FilePruner
 
 T = TypeVar("T")
 MAX_COLUMNS = 64
 """Of so many columns of a table ranges are told, so that heartbeats of wide tables stay short."""
 _MAX_FILES = 64
+
+
+def may_hold(files: Iterable[DataFile], pruner: FilePruner) -> list[DataFile]:
+    """Those files that may hold a row which the predicate is true for; the statistics of the others rule it out."""
+    return [file for file in files if pruner.may_match(file.rows, bounds_of(file, pruner.schema))]
+
+
+def bounds_of(file: DataFile, schema: pa.Schema) -> dict[str, ColumnBounds]:
+    """The bounds of the columns of a file as values of the table's types; what cannot be read counts as unknown."""
+    return {
+        field.name: ColumnBounds(
+            low=_bound(found.min, field.type), high=_bound(found.max, field.type), nulls=found.null_count
+        )
+        for field in schema
+        if (found := file.columns.get(stored_name(field))) is not None
+    }
 
 
 def ranges_of_files(files: Sequence[DataFile], schema: pa.Schema) -> dict[str, Range]:
@@ -61,3 +81,12 @@ def _is_told(kind: pa.DataType) -> bool:
     types = pa.types
     told = (types.is_integer, types.is_floating, types.is_decimal, types.is_date, types.is_timestamp)
     return any(is_of(kind) for is_of in told)
+
+
+def _bound(text: str | None, kind: pa.DataType) -> object:
+    if text is None:
+        return None
+    try:
+        return parse_bound(text, kind)
+    except (ValueError, ArithmeticError):
+        return None
