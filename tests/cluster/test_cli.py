@@ -129,3 +129,26 @@ def test_a_document_of_another_release_is_refused(cli, tmp_path):
     )
     assert done.returncode == 1
     assert "schema version 2" in done.stderr.lower()
+
+
+ODD_VALUES = (
+    "select date 'infinity' as a, timestamp '-infinity' as b, date '0044-03-15 (BC)' as c, "
+    "timestamp '2020-01-02 03:04:05' as d, interval '1 month 2 days' as e, 'ab'::blob as f, [1, null] as g, "
+    "map {'a': 1} as h, true as i, 'nan'::double as j, time '10:00' as k"
+)
+
+
+def test_every_value_is_printed_as_http_writes_it(cli, at):
+    done = cli("sql", "--json", ODD_VALUES, *at)
+    assert json.loads(done.stdout)["rows"] == [
+        {
+            "a": "infinity", "b": "-infinity", "c": "-0043-03-15", "d": "2020-01-02T03:04:05.000000",
+            "e": "P1M2DT0S", "f": "YWI=", "g": [1, None], "h": [{"key": "a", "value": 1}], "i": True, "j": "NaN",
+            "k": "10:00:00.000000",
+        }
+    ]  # fmt: skip
+    done = cli("sql", ODD_VALUES, *at)
+    assert done.returncode == 0, done.stderr
+    twice = cli("sql", "--json", "select 1 as a, 2 as a", *at)
+    assert "two columns are called 'a'" in twice.stdout + twice.stderr
+    assert "Traceback" not in twice.stderr + done.stderr

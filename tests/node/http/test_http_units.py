@@ -12,8 +12,8 @@ from ballista_py.errors import BallistaError, InvalidData, SqlError, Unauthentic
 from ballista_py.node.http.callers import HttpCallers, require_own_site
 from ballista_py.node.http.errors import HttpRefused, error_reply
 from ballista_py.node.http.forms import FORMS, form_for
-from ballista_py.node.http.json_values import json_column
 from ballista_py.node.http.sql_request import MAX_JSON_BYTES, MAX_TEXT_BYTES, max_body_bytes, read_statement
+from ballista_py.node.json_values import json_column
 from ballista_py.transport.security.access import Access, Caller
 from ballista_py.transport.statuses import status_of
 

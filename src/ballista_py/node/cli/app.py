@@ -231,7 +231,9 @@ def sql(
         return
     result = client.query(text_of(query or ""), dialect=dialect, engine=engine)
     if as_json:
-        print_json({"columns": result.table.column_names, "rows": result.table.to_pylist(), "stats": result.stats})
+        from ballista_py.node.json_values import json_rows
+
+        print_json({"columns": result.table.column_names, "rows": json_rows(result.table), "stats": result.stats})
         return
     print_rows(result.table)
     if timing:

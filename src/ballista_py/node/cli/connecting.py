@@ -122,7 +122,8 @@ def print_json(value: Any) -> None:
     """Print a value for programs."""
     import orjson
 
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS))
+    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options))
     sys.stdout.buffer.write(b"\n")
 
 
@@ -161,9 +162,11 @@ def rows_shown(table: Any, most: int) -> tuple[Table, str]:
     """The first `most` rows of a table as people see them, and a line that says how many there are."""
     from rich.table import Table
 
+    from ballista_py.node.json_values import shown_rows
+
     shown = Table(*(escaped(name) for name in table.column_names))
-    for row in zip(*(column.to_pylist() for column in table.slice(0, most).columns), strict=True):
-        shown.add_row(*("NULL" if value is None else escaped(str(value)) for value in row))
+    for row in shown_rows(table.slice(0, most)):
+        shown.add_row(*map(escaped, row))
     hidden = table.num_rows - most
     more = f" ({hidden} more not shown)" if hidden > 0 else ""
     return shown, f"{some(table.num_rows, 'row')}{more}"

@@ -231,7 +231,9 @@ def _shown(name: str, value: Any) -> str:
 
 def _print_result(table: Any, as_json: bool) -> None:
     if as_json:
-        print_json({"columns": table.column_names, "rows": table.to_pylist()})
+        from ballista_py.node.json_values import json_rows
+
+        print_json({"columns": table.column_names, "rows": json_rows(table)})
     else:
         print_rows(table)
 

@@ -97,6 +97,7 @@ def _has_ended(text: str) -> bool:
 
 def _run(script: str, client: Any, dialect: str | None, engine: str | None, as_json: bool) -> int:
     """How many statements of the script were run, all of them."""
+    from ballista_py.node.json_values import json_rows
     from ballista_py.sql.parse.scripts import statements_of
 
     statements = statements_of(script)
@@ -107,7 +108,7 @@ def _run(script: str, client: Any, dialect: str | None, engine: str | None, as_j
             place = f"statement {number} of {len(statements)}, line {statement.line}"
             raise type(error)(f"{place}: {error.message}", **error.details) from None
         if as_json:
-            _print_line({"statement": number, "columns": table.column_names, "rows": table.to_pylist()})
+            _print_line({"statement": number, "columns": table.column_names, "rows": json_rows(table)})
             continue
         print(f"-- {number}: {visible(' '.join(statement.text.split())[:SHOWN_CHARS])}")
         print_rows(table)
@@ -117,5 +118,6 @@ def _run(script: str, client: Any, dialect: str | None, engine: str | None, as_j
 def _print_line(value: Any) -> None:
     import orjson
 
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS) + b"\n")
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options) + b"\n")
     sys.stdout.buffer.flush()

@@ -12,7 +12,7 @@ import pyarrow.csv
 from pyarrow import types as t
 
 from ballista_py.node.http.errors import HttpRefused
-from ballista_py.node.http.json_values import json_column, refuse_same_names
+from ballista_py.node.json_values import json_column, json_rows, refuse_same_names
 
 MAX_ACCEPTED = 64
 ARROW = "application/vnd.apache.arrow.stream"
@@ -48,7 +48,7 @@ class JsonRows:
         if not batch.num_rows:
             return b""
         before, self._some = b",\n" if self._some else b"", True
-        return before + _dumped(_objects(batch))[1:-1]
+        return before + _dumped(json_rows(batch))[1:-1]
 
     def end(self) -> bytes:
         return b"]\n"
@@ -68,7 +68,7 @@ class NdjsonRows:
         return b""
 
     def rows(self, batch: pa.RecordBatch) -> bytes:
-        return b"".join(_dumped(row) + b"\n" for row in _objects(batch))
+        return b"".join(_dumped(row) + b"\n" for row in json_rows(batch))
 
     def end(self) -> bytes:
         return b""
@@ -174,14 +174,6 @@ def _quality(name: str, wanted: list[tuple[str, float]]) -> float:
         if found:
             return max(found)
     return 0.0
-
-
-def _objects(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    names = batch.schema.names
-    if not names:
-        return [{}] * batch.num_rows
-    columns = [json_column(column) for column in batch.columns]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _dumped(row: Any) -> bytes:

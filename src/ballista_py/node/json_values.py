@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute
 from pyarrow import types as t
@@ -16,6 +18,7 @@ from ballista_py.errors import SqlError
 
 _ENDS = ("infinity", "-infinity")
 _OUT_OF_RANGE = "<value out of range"
+_NO_FRACTION = re.compile(r"\.0+(?=Z?\Z)")
 _NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
@@ -38,6 +41,48 @@ def json_column(column: pa.Array) -> list[Any]:
     found = next((make for known, make in _WAYS if known(kind)), None)
     values: list[Any] = column.to_pylist() if found is None else found(column)
     return values
+
+
+def json_rows(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as objects. Raises `SqlError` where two columns have one name, and what `json_column` raises.
+
+    >>> json_rows(pa.table({"a": [1, None], "b": [[0.5], [float("nan")]]}))
+    [{'a': 1, 'b': [0.5]}, {'a': None, 'b': ['NaN']}]
+    """
+    names = rows.schema.names
+    refuse_same_names(names)
+    if not names:
+        return [{}] * rows.num_rows
+    columns = [_whole(column) for column in rows.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def shown_rows(rows: pa.Table) -> list[tuple[str, ...]]:
+    """The rows as people read them, every value a text: those of JSON, times without its T, bytes as hexadecimals.
+
+    >>> shown_rows(pa.table({"a": [None, True], "at": [pa.scalar(0, pa.timestamp("s")), None], "b": [b"ab", b""]}))
+    [('NULL', '1970-01-01 00:00:00', '\\\\x6162'), ('true', 'NULL', '\\\\x')]
+    """
+    return list(zip(*(list(_shown(column)) for column in rows.columns), strict=True))
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [value for chunk in chunks for value in json_column(chunk)]
+
+
+def _shown(column: pa.ChunkedArray) -> Iterator[str]:
+    is_moment = t.is_timestamp(column.type) or t.is_time(column.type)
+    is_binary = t.is_binary(column.type) or t.is_large_binary(column.type)
+    for value in column.to_pylist() if is_binary else _whole(column):
+        if value is None:
+            yield "NULL"
+        elif is_binary:
+            yield "\\x" + value.hex()
+        elif isinstance(value, str):
+            yield _NO_FRACTION.sub("", value.replace("T", " ", 1)) if is_moment else value
+        else:
+            yield orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode()
 
 
 def _uuid(value: bytes) -> str:
