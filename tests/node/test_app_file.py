@@ -423,3 +423,28 @@ def test_what_cannot_be_written_through_is_told_in_its_place(tmp_path, old, new,
     found = read(tmp_path, FOLLOWS.replace(old, new))
     assert [problem in one.text for one in found.problems] == [True]
     assert found.problems[0].path == "datasets[0].acceleration"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "revision: 1\n",
+            "revision: 1\nruntime: {scheduler: {state_location: ./here}}\n",
+            "'./here' is not usable",
+        ),
+        ("revision: 1\n", "revision: 1\nruntime: {scheduler: {state_location: 's3:///x'}}\n", "is not usable"),
+        (
+            "datasets:",
+            "views: [{name: a, sql: 'from b'}, {name: b, sql: 'from a'}]\ndatasets:",
+            "a reads b reads a",
+        ),
+        ("datasets:", "views: [{name: a, sql: 'from a'}]\ndatasets:", "view 'a' would read itself"),
+    ],
+)
+def test_what_no_cluster_could_apply_is_told_by_check(tmp_path, old, new, said):
+    path = tmp_path / "app.yaml"
+    path.write_text(EVENTS)
+    assert not check_app(str(path)).problems
+    path.write_text(EVENTS.replace(old, new, 1))
+    assert said in " ".join(map(str, check_app(str(path)).problems))

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
+from ballista_py.coordinator.app.application import Problem
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations, declared_problems
 from ballista_py.coordinator.app.declared_views import view_problems
@@ -28,7 +29,7 @@ from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import SHARED, ObjectState
 from ballista_py.state.documents.secret_references import with_secrets
 from ballista_py.state.members.location import check_location
-from ballista_py.state.stores.store import ConditionalStore, open_store
+from ballista_py.state.stores.store import ConditionalStore, open_store, require_location
 
 PATIENCE_MS = 600_000.0
 LOOK_MS = 500.0
@@ -42,10 +43,21 @@ def check_app(path: str) -> AppFile:
     with _declarations() as declarations:
         wrong = declared_problems(file.readable, declarations)
         wrong += view_problems(file.readable, declarations.checks.engine)
+        wrong += _location_problems(file)
         found = [file.placed(problem) for problem in wrong]
     known = {(problem.place, problem.path) for problem in file.problems}
     problems: tuple[Placed, ...] = (*file.problems, *(one for one in found if (one.place, one.path) not in known))
     return evolve(file, problems=problems, application=None if problems else file.application)
+
+
+def _location_problems(file: AppFile) -> list[Problem]:
+    if "state_location" not in file.options:
+        return []
+    try:
+        require_location(str(value_of("state_location", str, file.options["state_location"])))
+    except ConfigError as error:
+        return [Problem("runtime.scheduler.state_location", error.message)]
+    return []
 
 
 @contextmanager

@@ -66,16 +66,21 @@ def views_in_order(views: Sequence[DeclaredView], engine: Engine) -> list[Declar
 
 
 def view_problems(app: Application, engine: Engine) -> list[Problem]:
-    """What an engine finds wrong with the texts of views, by themselves."""
+    """What an engine finds wrong with the texts of views, by themselves, and which would read themselves."""
     return [*_problems(app, engine)]
 
 
 def _problems(app: Application, engine: Engine) -> Iterator[Problem]:
+    made: dict[str, CreateView] = {}
     for number, view in enumerate(app.views):
         try:
-            read_view(view, engine)
+            made[view.name] = read_view(view, engine)
         except BallistaError as error:
             yield Problem(f"views[{number}].sql", error.message)
+    for number, view in enumerate(app.views):
+        way = cycle_of(view.name, made[view.name].reads, made) if view.name in made else None
+        if way is not None:
+            yield Problem(f"views[{number}].sql", f"view '{view.name}' would read itself: {' reads '.join(way)}")
 
 
 def expected_with(

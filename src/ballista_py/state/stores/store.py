@@ -151,23 +151,43 @@ def open_store(url: str, *, runtime: Runtime | None = None, **options: Any) -> C
     """
     from ballista_py.state.stores import local, memory
 
+    require_location(url)
     runtime = runtime or SystemRuntime()
-    scheme, separator, rest = url.partition("://")
-    if separator and scheme in _REMOTE:
+    scheme, _, rest = url.partition("://")
+    if scheme in _REMOTE:
         return _open_remote(scheme, rest, runtime, options)
-    if not separator or scheme not in ("file", "memory"):
-        raise ConfigError(
-            f"state location '{url}' is not usable: take file:///absolute/folder, s3://bucket/prefix, "
-            "gs://bucket/prefix, abfs://container/prefix or memory://name"
-        )
     if options:
         raise ConfigError(f"{scheme}:// takes no option '{sorted(options)[0]}'")
     if scheme == "memory":
         return memory.named(rest, runtime)
-    folder = unquote(rest.removeprefix("localhost"))
-    if not folder.startswith("/"):
+    return local.LocalStore(_folder(rest), runtime=runtime)
+
+
+def require_location(url: str) -> None:
+    """Raise `ConfigError` for a text that names no location, whatever is there.
+
+    >>> require_location("./state")
+    Traceback (most recent call last):
+    ballista_py.errors.ConfigError: state location './state' is not usable: take file:///absolute/folder, \
+s3://bucket/prefix, gs://bucket/prefix, abfs://container/prefix or memory://name
+    """
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme in _REMOTE:
+        if not rest.partition("/")[0] or "@" in rest.partition("/")[0] or "?" in rest:
+            raise ConfigError(
+                f"state location '{scheme}://…' is not usable: take {scheme}://bucket/prefix and options"
+            )
+    elif not separator or scheme not in ("file", "memory"):
+        raise ConfigError(
+            f"state location '{url}' is not usable: take file:///absolute/folder, s3://bucket/prefix, "
+            "gs://bucket/prefix, abfs://container/prefix or memory://name"
+        )
+    elif scheme == "file" and not _folder(rest).startswith("/"):
         raise ConfigError(f"state location '{url}' is not usable: a file:// location needs an absolute folder")
-    return local.LocalStore(folder, runtime=runtime)
+
+
+def _folder(rest: str) -> str:
+    return unquote(rest.removeprefix("localhost"))
 
 
 _REMOTE = {"s3": ("s3", "S3Store"), "gs": ("gcs", "GcsStore"), "abfs": ("azure", "AzureStore")}
@@ -177,10 +197,6 @@ def _open_remote(scheme: str, rest: str, runtime: Runtime, options: dict[str, An
     from importlib import import_module
 
     bucket, _, prefix = rest.partition("/")
-    if not bucket or "@" in bucket or "?" in rest:
-        raise ConfigError(
-            f"state location '{scheme}://…' is not usable: take {scheme}://bucket/prefix and options"
-        )
     module, kind = _REMOTE[scheme]
     store: ConditionalStore = getattr(import_module(f"ballista_py.state.stores.{module}"), kind)(
         bucket, prefix, runtime=runtime, **options
