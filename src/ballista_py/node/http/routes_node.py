@@ -17,6 +17,7 @@ from ballista_py.node.http.shown import Health, HttpError, Ready, ShownTask
 
 PROMETHEUS = "text/plain; version=0.0.4"  # and UTF-8, which the framework says
 REFUSED = {
+    400: ResponseSpec(HttpError, description="it is not asked as it must be", generate_examples=False),
     401: ResponseSpec(HttpError, description="no token that is known here", generate_examples=False),
     403: ResponseSpec(HttpError, description="the token is of somebody who may not, or a page of another site asks",
                       generate_examples=False),
