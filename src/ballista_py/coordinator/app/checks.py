@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
 
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
-from ballista_py.errors import ConfigError
-from ballista_py.partitions.table import follows_changes
+from ballista_py.errors import ConfigError, UnsupportedExpression
+from ballista_py.partitions.spec import PartitionBy, PartitionSpec
+from ballista_py.partitions.table import follows_changes, may_colocate
 from ballista_py.partitions.table_name import require_table_name
+
+_TYPES = (pa.int64(), pa.string(), pa.date32(), pa.timestamp("us"))  # that columns of a source may have
+_NAME = re.compile(r'"(?:[^"]|"")+"|[^\W\d]\w*')
 
 
 def problems_of(app: Application) -> list[Problem]:
@@ -91,6 +98,10 @@ def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
             f"dataset '{dataset.name}' does not say how its rows are split: give acceleration.partition_by, as "
             '["bucket(16, id)"], or distribution: replicated',
         )
+    for key in dataset.partition_by if dataset.source is not None else ():
+        specs = _readings(key)
+        if not any(isinstance(one, PartitionSpec) for one in specs) and len({*specs}) == 1:
+            yield ".acceleration.partition_by", str(specs[0])  # whatever the columns of the source are
     seen: set[str] = set()
     for number, column in enumerate(dataset.columns):
         if column.name.lower() in seen:
@@ -114,9 +125,41 @@ def _out_of_order(app: Application) -> Iterator[Problem]:
             yield Problem(path, f"there is no dataset '{mate}' in this file")
         elif by_name[mate].distribution == "replicated":
             yield Problem(path, f"'{mate}' is replicated: a dataset is co-located with one that is split")
+        elif not _may_agree(dataset.partition_by, by_name[mate].partition_by):
+            yield Problem(
+                path, f"'{dataset.name}' and '{mate}' are not split alike: give both keys of the same form"
+            )
         else:
             steps, at = 0, dataset
             while at.colocate_with in by_name and steps <= len(by_name):
                 steps, at = steps + 1, by_name[at.colocate_with]
             if steps > len(by_name):
                 yield Problem(path, f"'{dataset.name}' is co-located with itself, by others: let one stand alone")
+
+
+def _readings(key: str | Mapping[str, str]) -> list[PartitionSpec | str]:
+    """A partition key over columns of each type that they might have, or why it is none then."""
+    text = key if isinstance(key, str) else " ".join(key.values())
+    names = {found.strip('"').replace('""', '"') for found in _NAME.findall(text)}
+    found: list[PartitionSpec | str] = []
+    for kind in _TYPES:
+        try:
+            found.append(PartitionSpec.parse([key], pa.schema([(name, kind) for name in sorted(names)])))
+        except UnsupportedExpression as error:
+            found.append(error.message)
+    return found
+
+
+def _may_agree(keys: PartitionBy, others: PartitionBy) -> bool:
+    """Whether keys may put equal values into the same partitions, as far as that can be known without their columns."""
+    if len(keys) != len(others):
+        return False
+    for key, other in zip(keys, others, strict=True):
+        pairs = [
+            may_colocate(one, two)
+            for one, two in zip(_readings(key), _readings(other), strict=True)
+            if isinstance(one, PartitionSpec) and isinstance(two, PartitionSpec)
+        ]
+        if pairs and not any(pairs):
+            return False
+    return True

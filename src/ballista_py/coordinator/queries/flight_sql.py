@@ -182,8 +182,7 @@ class FlightSqlStatements:
         """See `StatementService.run`. Several rows of parameters give one answer after the other."""
         if statement.part is not None and "job" in statement.part:
             check_job_part(statement.part)
-            rows = self.polled().rows(statement.part["job"], statement.part["chunk"])
-            return given_out(rows, self.figures, self.queries.runtime)
+            return self.polled().rows(statement.part["job"], statement.part["chunk"])
         return given_out(self._run(statement, context), self.figures, self.queries.runtime)
 
     def _run(self, statement: SqlStatement, context: CallContext) -> StreamResult:

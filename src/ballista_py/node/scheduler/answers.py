@@ -106,7 +106,7 @@ class SchedulerAnswers:
         check_command(command)
         services = self.ready()
         if command.get("kind") == JOB_ROWS:
-            return given_out(services.jobs.rows(command), services.figures, services.queries.runtime)
+            return services.jobs.rows(command)
         return given_out(self._stream(services, command, context), services.figures, services.queries.runtime)
 
     def _stream(self, services: Services, command: Mapping[str, Any], context: CallContext) -> StreamResult:
@@ -121,6 +121,9 @@ class SchedulerAnswers:
     def run(self, posted: PostedStatement, context: CallContext) -> StreamResult:
         """Answer a statement of any kind in rows: those of a change that returns none say how many it has changed."""
         services = self.ready()
+        return given_out(self._run(services, posted, context), services.figures, services.queries.runtime)
+
+    def _run(self, services: Services, posted: PostedStatement, context: CallContext) -> StreamResult:
         text = services.statements.text_of(posted.statement)
         change: dict[str, Any] = {"token": posted.token, "atomic": posted.atomic}
         with run_for(posted.statement.query, text):

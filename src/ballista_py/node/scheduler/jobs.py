@@ -15,7 +15,9 @@ from ballista_py.coordinator.jobs.membership import SchedulerMembers
 from ballista_py.coordinator.jobs.runner import JobRunner, JobsSeen
 from ballista_py.coordinator.jobs.service import JobService, RunAll, job_row
 from ballista_py.coordinator.jobs.shelf import JobShelf
+from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.errors import SqlError
+from ballista_py.figures import UNSEEN, Figures
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.running import Foundation
 from ballista_py.node.scheduler.job_runs import JobRuns
@@ -43,6 +45,7 @@ class SchedulerJobs:
     service: JobService
     runner: JobRunner
     runs: JobRuns
+    figures: Figures = UNSEEN
 
     @classmethod
     def start(cls, ground: Foundation, membership: Membership, runs: JobRuns, run_all: RunAll) -> SchedulerJobs:
@@ -66,7 +69,7 @@ class SchedulerJobs:
             ("state",),
             lambda: {("running",): runner.running(), ("open",): len(runner.seen.open_jobs)},
         )
-        return cls(service=service, runner=runner, runs=runs)
+        return cls(service=service, runner=runner, runs=runs, figures=ground.metrics)
 
     def action(self, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The answer to one of `commands.JOB_ACTIONS`, whose `body` was checked."""
@@ -95,7 +98,10 @@ class SchedulerJobs:
         return self.service.submit(request, current_client(), job_id)
 
     def rows(self, command: Mapping[str, Any]) -> StreamResult:
-        """The rows of one chunk, or of all of a result."""
+        """The rows of one chunk, or of all of a result, counted on their way."""
+        return given_out(self._rows(command), self.figures, self.service.runtime)
+
+    def _rows(self, command: Mapping[str, Any]) -> StreamResult:
         client, chunk = current_client(), command.get("chunk")
         if chunk is not None:
             job, table = self.service.chunk(command["job_id"], chunk, client)
