@@ -98,7 +98,7 @@ def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
             f"dataset '{dataset.name}' does not say how its rows are split: give acceleration.partition_by, as "
             '["bucket(16, id)"], or distribution: replicated',
         )
-    for key in dataset.partition_by if dataset.source is not None else ():
+    for key in dataset.partition_by if dataset.source else ():
         specs = _readings(key)
         if not any(isinstance(one, PartitionSpec) for one in specs) and len({*specs}) == 1:
             yield ".acceleration.partition_by", str(specs[0])  # whatever the columns of the source are
