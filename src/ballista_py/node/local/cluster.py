@@ -30,11 +30,11 @@ from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
-from ballista_py.sql.parse.session_statements import require_no_session
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
 from ballista_py.transport.client.given import Parameters
 from ballista_py.transport.client.rows import Rows
+from ballista_py.transport.client.session import require_lasting
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.security.credentials import Tls
 
@@ -299,9 +299,9 @@ class LocalCluster:
         wait: WriteWait | None = None,
     ) -> pa.Table:
         """Run a statement and return all of its rows; see `Client.sql`. Each call has a session of its own."""
-        require_no_session(query, "LocalCluster.sql: with cluster.client() as client: client.sql(…)")
-        how: Any = {"token": token, "atomic": atomic, "engine": engine, "timeout": timeout, "wait": wait}
+        require_lasting(query, "LocalCluster.sql: with cluster.client() as client: client.sql(…)")
         with self.client() as client:
+            how: Any = {"token": token, "atomic": atomic, "engine": engine, "timeout": timeout, "wait": wait}
             return client.sql(query, dialect, parameters=parameters, **how)
 
     def ingest(

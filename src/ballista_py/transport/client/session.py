@@ -171,3 +171,10 @@ class ClientSession:
         if len(self._prepared) >= MAX_PREPARED:
             raise SqlError(f"{MAX_PREPARED:,} statements are prepared: DEALLOCATE what is not needed any more")
         self._prepared[name] = prepared
+
+
+def require_lasting(text: str, where: str) -> None:
+    """Raise `SqlError` for a statement about a session `where` none lasts."""
+    from ballista_py.sql.parse.session_statements import require_no_session  # a parser, which few clients need
+
+    require_no_session(text, where)
