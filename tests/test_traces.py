@@ -92,9 +92,9 @@ def test_a_line_of_the_log_is_an_object_with_the_trace_that_it_belongs_to():
     span = PlainTracer(SystemRuntime().new_id).begin("statement")
     try:
         configure_logging("s1", "INFO", stream, "json")
-        log_event(logging.getLogger("t"), "alone", table="a\n\x1b[2Jb", count=3, event="taken")
+        log_event(logging.getLogger("ballista_py.t"), "alone", table="a\n\x1b[2Jb", count=3, event="taken")
         with within(span):
-            log_event(logging.getLogger("t"), "traced")
+            log_event(logging.getLogger("ballista_py.t"), "traced")
     finally:
         root.handlers[:] = before
         root.setLevel(level)

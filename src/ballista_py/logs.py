@@ -12,6 +12,7 @@ from ballista_py.one_line import printable
 from ballista_py.traces import current_trace_id
 
 _FIELDS = "ballista_fields"
+OURS = "ballista_py"
 QUOTE_CLIENTS = ("sqlglot",)
 TRACEBACK_EVERY_S = 60.0
 TRACEBACK_CHARS = 16_000
@@ -99,12 +100,17 @@ class JsonFormatter(EventFormatter):
 def configure_logging(
     node_id: str, level: str = "INFO", stream: TextIO | None = None, form: Literal["text", "json"] = "text"
 ) -> None:
-    """Send every log line of this process to `stream` (standard error), as `EventFormatter` or `JsonFormatter`."""
+    """Send every log line of this process to `stream` (standard error), as `EventFormatter` or `JsonFormatter`.
+
+    `level` is that of our own lines. Libraries say warnings and errors alone: below that they write down what goes over
+    the wire, such as the headers with the tokens of clients.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter((JsonFormatter if form == "json" else EventFormatter)(node_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    logging.getLogger(OURS).setLevel(level.upper())
+    root.setLevel(max(logging.getLogger(OURS).level, logging.WARNING))
     for name in QUOTE_CLIENTS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -1,8 +1,8 @@
 """The text of a statement as the history shows it: one line, cut, with `***` in place of what looks like a secret.
 
 What looks like one: a literal behind a word like password, secret, token or access key, the password of a connection
-string, the user and password in a URL, and signatures in the parameters of one. It is a help for who pastes keys into statements, not a promise: secrets belong
-into the options of the store, or into the `secrets_file`.
+string, the user and password in a URL, and signatures in the parameters of one. It is a help for who pastes keys into
+statements, not a promise: secrets belong into the options of the store, or into the `secrets_file`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from attrs import asdict
 
 from ballista_py.errors import ConfigError, MissingExtra
+from ballista_py.logs import OURS
 from ballista_py.runtime import Runtime
 from ballista_py.transport.endpoints import FLIGHT_METADATA_BYTES, Address, cannot_listen
 from ballista_py.transport.front.channel import Channel
@@ -167,7 +168,7 @@ class Front:
     def _told(self) -> Mapping[str, Any]:
         return {
             "name": self._name,
-            "level": logging.getLevelName(logging.getLogger().getEffectiveLevel()),
+            "level": logging.getLevelName(logging.getLogger(OURS).getEffectiveLevel()),
             "backend": f"{self._home}/grpc",
             "port": self.port,
             "listeners": [one.fileno() for one in self._listeners],
