@@ -23,7 +23,7 @@ test: .venv/.ready-dev ## run the fast tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not whole"
 
 whole: .venv/.ready-dev ## run the tests that start clusters of whole processes, or Spark
-	@$(BIN)/python -m pytest -n 3 --dist loadgroup -m "whole and not long"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
 
 coverage: .venv/.ready-dev ## run the tests of both and tell which lines none of them ran
 	@rm -f .coverage .coverage.*

@@ -9,28 +9,33 @@ Generated examples: 40 of each test, more for a night with HYPOTHESIS_EXAMPLES=2
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 HERE = Path(__file__).parent
 WHOLE = {"cluster", "spark"}
-SHARED = ("spark", "tpch_state")  # fixtures of a run that take half a minute and a gigabyte
+# Fixtures of a run that take half a minute and a gigabyte: the folder, the names by which tests take one, and its own.
+SHARED = {
+    "tpch": ("cluster", "cluster|tpch_state", "cluster"),
+    "jvm": ("spark", "spark|pipeline|connect_url", "spark"),
+}
+TAKES = r"(?:^def test_\w+|^@pytest\.fixture[^\n]*\ndef \w+)\([^)]*\b(?:{names})\b"
 settings.register_profile("short", deadline=None, max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "40")))
 settings.load_profile("short")
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups become a part of the names of tests, and before -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what starts whole processes; leave out what is another's share, unless a test was asked for by its name."""
     for item in items:
         if WHOLE & set(item.path.relative_to(HERE).parts):
             item.add_marker(pytest.mark.whole)
-    together = {item.path: shared for item in items for shared in SHARED if shared in _fixtures(item)}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(together.get(item.path, str(item.path.relative_to(HERE)))))
     if "BALLISTA_ALL_SHARES" in os.environ or any("::" in argument for argument in config.args):
         return
     first = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0")) // 1_000
@@ -49,5 +54,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-def _fixtures(item: pytest.Item) -> frozenset[str]:
-    return frozenset(getattr(item, "fixturenames", ()))
+class Together(LoadFileScheduling):
+    """Gives all tests of a file to one worker, and to one the files that share what takes long to make."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return shared_by(HERE.parent / file) or file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together | None:
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@lru_cache
+def shared_by(path: Path) -> str:
+    """The fixture of a whole run that tests of the file take, by its text: workers alone know more."""
+    for shared, (folder, names, own) in SHARED.items():
+        if path.parent == HERE / folder:
+            text = path.read_text()
+            takes = re.search(TAKES.format(names=names), text, re.MULTILINE)
+            return shared if takes and not re.search(rf"^def {own}\(", text, re.MULTILINE) else ""
+    return ""

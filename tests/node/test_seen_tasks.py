@@ -47,7 +47,6 @@ def test_others_see_the_fields_that_are_named_and_nothing_of_any_other():
 
 def test_a_viewer_sees_what_was_written_and_nothing_of_jobs():
     assert seen_by(TASK, VIEWER).text == TASK.text
-    assert seen_by(TASK, VIEWER).error_message == TASK.error_message
     job = attrs.evolve(TASK, job_id="7")
     assert seen_by(job, VIEWER) == seen_by(attrs.evolve(TASK, text="", error_message=""), "bob")
     assert not may_see_plan("ada", "7", VIEWER)
@@ -55,8 +54,8 @@ def test_a_viewer_sees_what_was_written_and_nothing_of_jobs():
     assert not may_see_plan("ada", "", "bob")
 
 
-@pytest.mark.parametrize("text", ["select cast(? as int)", "select $name", "x" * 1_000])
-def test_an_error_that_may_tell_of_a_bound_value_is_not_for_a_viewer(text):
+@pytest.mark.parametrize("text", ["select cast(? as int)", "select $name", "ingest t", "insert into t from u"])
+def test_an_error_which_may_tell_of_a_value_is_not_for_a_viewer(text):
     assert seen_by(attrs.evolve(TASK, text=text, error_message="no int: 'hidden'"), VIEWER).error_message == ""
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ballista_py.node.status.shown_text import MAX_TEXT_CHARS
 from ballista_py.state.members.control import TaskRecord
 
 VIEWER = None  # in the place of a client's name: somebody who may look at the node, and no more
@@ -30,23 +29,22 @@ _VALUE = re.compile(
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 _PLAIN_NAME = re.compile(r'"[^\W\d][\w .$-]*"')
-_MARK = re.compile(r"[?$]")
 
 
 def seen_by(task: TaskRecord, client: str | None) -> TaskRecord:
     """A task as a `client` sees it, or `VIEWER`.
 
     What another client wrote is his: his texts are not shown, nor errors about them, nor that something is a job. A
-    viewer sees of jobs as little, of other statements what was written, and of what was made of them no values.
+    viewer sees of jobs as little, of other statements what was written, of what was made of them no values, and no
+    errors: one that does not fit, or breaks a CHECK, tells of a value in a row.
     """
     if client is not VIEWER and task.user == client:
         return task
     shown: dict[str, Any] = {name: getattr(task, name) for name in OF_OTHERS}
-    text = error = ""
+    text = ""
     if client is VIEWER and not task.job_id:
         text = task.text if task.kind in WRITTEN else without_values(task.text)
-        error = task.error_message if _has_no_values(task) else ""
-    return TaskRecord(**shown, text=text, error_message=error)
+    return TaskRecord(**shown, text=text, error_message="")
 
 
 def may_see_plan(user: str, job_id: str, client: str | None) -> bool:
@@ -81,11 +79,6 @@ def _hidden(found: re.Match[str]) -> str:
     if name is None:
         return "?"
     return name if _PLAIN_NAME.fullmatch(name) else '"?"'  # a column without a name is called after its expression
-
-
-def _has_no_values(task: TaskRecord) -> bool:
-    """Whether an error can tell of no value that does not stand in the text, all of which is there."""
-    return task.kind in WRITTEN and len(task.text) < MAX_TEXT_CHARS and not _MARK.search(task.text)
 
 
 __all__ = ["VIEWER", "may_see_plan", "plan_seen_by", "seen_by"]
