@@ -208,7 +208,7 @@ _PARAMS = (
     Field(
         name="max_replica_lag_ms",
         kind="duration",
-        help="how old what replicas give may be",
+        help="how old what replicas give may be; left out: not at all",
         ours=True,
         setting="max_replica_lag_ms",
     ),
