@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 
+import attrs
 import pyarrow as pa
 import pytest
 
 from ballista_py.errors import ConfigError, VersionConflict
+from ballista_py.partitions.refresh import Refresh
 from ballista_py.spark.pipeline import SparkPipeline
-from ballista_py.spark.watermark import Watermark, position_of
+from ballista_py.spark.watermark import Watermark, declared_watermark, position_of
 from ballista_py.state.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.spark
@@ -71,6 +73,16 @@ def test_an_append_adds_what_the_table_lacks_and_repeating_it_adds_nothing(sourc
     assert held(table) == Counter(source.rows) - Counter([(2, at(5), "us")])
     assert pipeline.refresh(table, watermark=HOURLY).rows == 7
     assert held(table) == Counter(source.rows)
+
+
+def test_the_first_append_begins_where_the_first_copy_ended(source, declare, pipeline, held):
+    source.add((1, at(0), "eu"), (2, at(9), "us"))
+    table = declare(source.path, "bucket(2, id)")
+    table = attrs.evolve(table, refresh=Refresh(mode="append", time_column="seen_at", overlap="1h"))
+    pipeline.materialize(table)
+    source.add((3, at(10), "eu"), (4, at(1), "asia"))  # the last one is too late to be seen
+    assert pipeline.refresh(table, mode="append", watermark=declared_watermark(table)).rows == 1
+    assert held(table) == Counter(source.rows) - Counter([(4, at(1), "asia")])
 
 
 def test_a_late_row_within_the_overlap_comes_in_and_so_does_its_twin(source, declare, pipeline, held):

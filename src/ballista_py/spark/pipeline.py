@@ -32,7 +32,7 @@ from ballista_py.spark.source_rows import SourceRows
 from ballista_py.spark.sources import Source, describe_source
 from ballista_py.spark.staging import staging
 from ballista_py.spark.text.settings import NO_SUBSTITUTION, require_settings
-from ballista_py.spark.watermark import Watermark, position_text, watermark_in
+from ballista_py.spark.watermark import Watermark, declared_watermark, position_text, watermark_in
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.publication import RunAll
@@ -124,10 +124,10 @@ class SparkPipeline:
         """Make the rows of the source the whole table: one file and one manifest a partition, empty ones included.
 
         `source` overrides that of the table and may be a DataFrame; columns that the table does not have are left
-        out. `watermark` keeps how far the source was read, for appends to come. `sort_by` names columns that order
-        the rows within a partition. `progress(done, total)` counts Spark's tasks, then manifests. A run whose `token`
-        (default: a fresh one) was published before changes nothing. `announce` is called with the report once all
-        files are there, before any row of them can be seen: to name new partitions.
+        out. `watermark` (default: that of the table) keeps how far the source was read, for appends to come. `sort_by`
+        names columns that order the rows within a partition. `progress(done, total)` counts Spark's tasks, then
+        manifests. A run whose `token` (default: a fresh one) was published before changes nothing. `announce` is
+        called with the report once all files are there, before any row of them can be seen: to name new partitions.
 
         Everything becomes visible at one instant to queries of a cluster. A process that is killed before it leaves
         the table as it was; one that is killed after it leaves the rest of the work to whoever comes across it.
@@ -139,6 +139,7 @@ class SparkPipeline:
         removed, except after `OutcomeUnknown`: then it may have been published.
         """
         run = self._runs.new(table, source, sort_by, compression, progress, token, announce)
+        watermark = watermark or declared_watermark(table)
         kind = watermark.check(table) if watermark is not None else None
         begun = self._runs.begin(run)
         self._rows.check(table, run.origin)

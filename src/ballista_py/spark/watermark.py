@@ -94,6 +94,13 @@ class Watermark:
         return highest is None or highest >= start or file.columns[self.column].null_count != 0
 
 
+def declared_watermark(table: TableSpec) -> Watermark | None:
+    """The watermark that a table declares with its `time_column`, which its first copy reaches, too."""
+    if table.refresh is None or table.refresh.time_column is None:
+        return None
+    return Watermark(table.refresh.time_column, overlap=table.refresh.overlap_of_times)
+
+
 def position_text(run_id: str, watermark: Watermark | None = None, at: int | None = None) -> str:
     """What a manifest keeps about the run that last took rows for it; no two runs leave the same text.
 

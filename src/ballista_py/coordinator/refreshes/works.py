@@ -84,16 +84,16 @@ class RefreshWork:
 
     def run(self, table: TableSpec, token: str, mode: str) -> Done:
         """One refresh. Every partition that has no owner gets one first, and new ones before their rows are seen."""
-        from ballista_py.spark.watermark import Watermark
+        from ballista_py.spark.watermark import declared_watermark
 
         self.cluster.reconcile_table(table.name)
         watermark = None
         if mode == "append":
-            if table.refresh is None or table.refresh.time_column is None:
+            watermark = declared_watermark(table)
+            if watermark is None:
                 raise ConfigError(
                     f"table '{table.name}' declares no time_column, by which an append finds new rows"
                 )
-            watermark = Watermark(table.refresh.time_column, overlap=table.refresh.overlap_of_times)
         try:
             report = self.tables.refresh(
                 table.name,
