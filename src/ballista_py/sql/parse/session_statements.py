@@ -114,14 +114,14 @@ def read_verb(sql: str) -> str:
 
 
 def require_no_session(sql: str, where: str) -> None:
-    """Raise `SqlError` for a statement about the session where each statement has one of its own.
+    """Raise `SqlError` for a statement that is right and would have no effect, where each has a session of its own.
 
     >>> require_no_session("prepare q as select 1", "this page: use a client")
     Traceback (most recent call last):
     ballista_py.errors.SqlError: PREPARE is about a session, and none lasts in this page: use a client
     """
-    if verb := read_verb(sql):
-        raise SqlError(f"{verb} is about a session, and none lasts in {where}")
+    if isinstance(read_session_statement(sql), SetSessionOption | ResetAll | Prepare):
+        raise SqlError(f"{read_verb(sql)} is about a session, and none lasts in {where}")
 
 
 def before_execute(sql: str) -> str:
