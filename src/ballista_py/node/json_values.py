@@ -118,8 +118,7 @@ def _texts(column: pa.Array) -> list[Any]:
     values: list[Any] = column.cast(pa.string()).to_pylist()
     if any(one is not None and one.startswith(_OUT_OF_RANGE) for one in values):
         raise SqlError(
-            "the answer has a date or time that has no text: CAST it to VARCHAR, or ask for Arrow "
-            "(Accept: application/vnd.apache.arrow.stream)"
+            "the answer has a date or time that has no text: CAST it to VARCHAR, or take the answer as Arrow"
         )
     return values
 

@@ -144,9 +144,9 @@ def print_table(
     `wide` is for a file, too; with `whole` nothing is cut of the first column, whatever that leaves to the others.
     """
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    heads = tuple(names)
+    heads = [Column(name, overflow="fold") for name in names]  # what is too wide goes on below: nothing is cut
     table = Table(*heads, show_header=bool(heads))
     lines = [tuple(row) for row in rows]
     if whole:
