@@ -85,7 +85,7 @@ lint: .venv/.ready-dev ## check style and the floors of the house
 types: .venv/.ready-dev ## check the types of src
 	@$(BIN)/mypy
 
-bench: .venv/.ready-dev ## run the benchmarks behind docs/performance.md
+bench: .venv/.ready-dev .venv/.ready-bench ## run the benchmarks behind docs/performance.md
 	@set -e; for bench in benches/[a-z]*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
 
 docs: .venv/.ready-docs ## build the documentation into docs/_build

