@@ -80,6 +80,7 @@ def test_sql_declares_what_a_value_declares():
         ("refresh_mode = 'x'", "refresh_mode: 'x' is none of"),
         ("retention_check_interval = '1h'", "retention_sql: missing"),
         ("every = '1h'", "a table has no option 'every' here"),
+        ("partition_by = 'g'", "stands before WITH: PARTITION BY"),
         ("time_column = 'a', time_column = 'b'", "the option 'time_column' is given twice"),
     ],
 )

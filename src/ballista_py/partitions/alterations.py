@@ -171,7 +171,8 @@ def set_type(table: TableSpec, name: str, kind: pa.DataType, mentions: Mentions)
     if not is_wider(column.type, kind):
         raise SqlError(
             f"column '{column.name}' of table '{table.name}' is {type_name(column.type)} and cannot become "
-            f"{type_name(kind)}, which does not hold all of its values as they are: add a column, fill it with UPDATE"
+            f"{type_name(kind)}: files are not written anew, so a type only grows, as INTEGER to BIGINT; add a column, "
+            "fill it with UPDATE"
         )
     return _with(table, place, column.with_type(kind))
 

@@ -150,6 +150,8 @@ def _options(tree: exp.Create) -> dict[str, str]:
     properties = tree.args.get("properties")
     for item in properties.expressions if properties is not None else ():
         name, value = item.name.lower(), item.args.get("value")
+        if name == "partition_by":
+            raise SqlError("what splits a table stands before WITH: PARTITION BY (bucket(16, column))")
         if name not in (*OPTIONS, *WRITE_OPTIONS) or not isinstance(value, exp.Expr):
             raise SqlError(
                 f"a table has no option '{name[:80]}' here: WITH (file_format = 'parquet' or 'vortex', …), with "

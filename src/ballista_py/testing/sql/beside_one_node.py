@@ -36,7 +36,7 @@ _NOT_THERE = re.compile(
     re.I,
 )
 _NOT_HERE = re.compile(
-    r"is part of how it is split|is part of its primary key|does not hold all of its values as they are|which a table "
+    r"is part of how it is split|is part of its primary key|so a type only grows|which a table "
     r"does not keep|has two columns named|its primary key lacks|which its query reads|more than once in one statement|"
     r"PARTITION gives its",
     re.IGNORECASE,
