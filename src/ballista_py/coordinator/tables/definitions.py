@@ -11,7 +11,6 @@ import pyarrow as pa
 from attrs import evolve
 
 from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
-from ballista_py.coordinator.changes.source import DescribedSource
 from ballista_py.coordinator.changes.sources import open_changes, require_changes_known
 from ballista_py.coordinator.tables.declarations import declare_table
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
@@ -131,17 +130,11 @@ class TableMaker:
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
         require_write_mode(name, write_mode, write_wait, source)
-        followed = self._followed(name, source)
-        if source is not None and (checks or (primary_key and followed is None)):
-            raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
-        found = schema
-        if followed is not None:
-            with closing(followed):
-                described = followed.describe(primary_key)
-            found, primary_key = described.schema, described.primary_key
-        elif source is not None:
-            found = self._spark.get().describe(name, self._spark.opened_source(source))
-        assert found is not None
+        if source is None:
+            assert schema is not None
+            found = schema
+        else:
+            found, primary_key = self._described(name, source, primary_key, checks)
         require_count(name, columns_in(found.types))  # before it is tried whether engines hold them
         check_names(name, found.names, managed=source is None)
         require_wanted()
@@ -184,13 +177,22 @@ class TableMaker:
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
 
-    def _followed(self, name: str, source: Source | None) -> DescribedSource | None:
-        """The source, if it is one whose changes the table is to follow."""
-        opened = None if source is None else self._spark.opened_source(source)
-        if not isinstance(opened, Mapping):
-            return None
-        require_changes_known(name, opened)
-        return open_changes(name, opened, self._runtime) if follows_changes(opened) else None
+    def _described(
+        self, name: str, source: Source, primary_key: Sequence[str], checks: Sequence[str]
+    ) -> tuple[pa.Schema, Sequence[str]]:
+        """The columns and the key of a source's rows. Raises `ConfigError` for what only a managed table keeps."""
+        opened = self._spark.opened_source(source)
+        follows = isinstance(opened, Mapping) and follows_changes(opened)
+        if isinstance(opened, Mapping):
+            require_changes_known(name, opened)
+        if checks or (primary_key and not follows):
+            raise ConfigError(f"table '{name}' has a source: only a managed table can enforce keys and checks")
+        if not follows:
+            return self._spark.get().describe(name, opened), primary_key
+        assert isinstance(opened, Mapping)
+        with closing(open_changes(name, opened, self._runtime)) as followed:
+            described = followed.describe(primary_key)
+        return described.schema, described.primary_key
 
     def _prepare_writes(self, table: TableSpec) -> None:
         """See that statements can be written to the source of a table that is to be."""
