@@ -11,10 +11,12 @@ from typing import Any
 
 from attrs import evolve
 
-from ballista_py.coordinator.app.application import Problem
+from ballista_py.coordinator.app.application import Application, Problem
 from ballista_py.coordinator.app.applying import AppApplier, Applied
 from ballista_py.coordinator.app.declared import Declarations, declared_problems
 from ballista_py.coordinator.app.declared_views import view_problems
+from ballista_py.coordinator.app.plan import ApplicationChange
+from ballista_py.coordinator.app.standing import standing_of
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
@@ -33,6 +35,9 @@ from ballista_py.state.stores.store import ConditionalStore, open_store, require
 
 PATIENCE_MS = 600_000.0
 LOOK_MS = 500.0
+# How long one that applies from outside, of whom no lease tells, may commit nothing before another one takes over.
+# It doubles each time, so that two whose tables take long to copy do not do so for ever.
+QUIET_MS = 15_000.0
 
 
 def check_app(path: str) -> AppFile:
@@ -90,20 +95,42 @@ def applier_of(
 
 
 def apply_app(file: AppFile, applier: AppApplier, runtime: Runtime | None = None) -> Applied:
-    """Apply a file; where a scheduler with the same one is quicker, wait until that is done.
+    """Apply a file; where another one with the same file is at it, wait until that is done.
 
     Raises `TryLater` when it is not within ten minutes.
     """
     runtime = runtime or SystemRuntime()
     app = file.require()
     until_ms = runtime.monotonic_ms() + PATIENCE_MS
+    quiet_ms = QUIET_MS
+    changes: tuple[ApplicationChange, ...] = ()
     while True:
+        _wait_for_another(app, applier, runtime, min(quiet_ms, until_ms - runtime.monotonic_ms()))
         applied = applier.apply(app)
+        changes += applied.changes
         taken_over = applied.known is not None and applied.known.by != applier.me
-        if applied.standing != "elsewhere" and not (applied.standing == "failed" and taken_over):
-            return applied
+        if applied.standing != "elsewhere" and not (applied.standing in ("failed", "unfinished") and taken_over):
+            return evolve(applied, changes=changes)
         if runtime.monotonic_ms() > until_ms:
-            raise TryLater(f"{app.label} is being applied by a scheduler, and is not done yet: see its /status")
+            raise TryLater(f"{app.label} is being applied by another one, and is not done yet: see /status")
+        runtime.sleep_ms(LOOK_MS)
+        quiet_ms *= 2
+
+
+def _wait_for_another(app: Application, applier: AppApplier, runtime: Runtime, quiet_ms: float) -> None:
+    """Wait while somebody else from outside is at the file, and commits something every `quiet_ms`."""
+    seen: ClusterDocument | None = None
+    moved_ms = runtime.monotonic_ms()
+    while True:
+        cluster = applier.tables.cluster()
+        if standing_of(app, cluster, applier.me) != "unfinished" or (
+            cluster.app is not None and cluster.app.by == applier.me
+        ):
+            return
+        if cluster != seen:
+            seen, moved_ms = cluster, runtime.monotonic_ms()
+        if runtime.monotonic_ms() - moved_ms > quiet_ms:
+            return
         runtime.sleep_ms(LOOK_MS)
 
 
