@@ -33,7 +33,7 @@ def test_two_with_one_file_take_over_from_one_another_and_both_end_well(tmp_path
         datasets = "".join(DATASET.format(number=number, more=more) for number in range(5))
         path.write_text(FILE.format(revision=revision) + datasets)
         with ThreadPoolExecutor(3) as threads:
-            found = list(threads.map(lambda _: apply(path, state), range(3)))
+            found = list(threads.map(apply, [path] * 3, [state] * 3))
         assert [applied.standing for applied, _ in found] == ["applied"] * 3, [a.problems for a, _ in found]
         made = [change.dataset for applied, _ in found for change in applied.changes]
         assert sorted(made) == sorted(f"t{number}" for number in range(5)), "each change is made by one of them"
