@@ -51,7 +51,9 @@ def check_app(path: str) -> AppFile:
         wrong += _location_problems(file)
         found = [file.placed(problem) for problem in wrong]
     known = {(problem.place, problem.path) for problem in file.problems}
-    problems: tuple[Placed, ...] = (*file.problems, *(one for one in found if (one.place, one.path) not in known))
+    texts = {problem.text for problem in file.problems}  # of a field: the whole dataset is wrong in the same words
+    new = (one for one in found if (one.place, one.path) not in known and one.text not in texts)
+    problems: tuple[Placed, ...] = (*file.problems, *new)
     return evolve(file, problems=problems, application=None if problems else file.application)
 
 
