@@ -10,17 +10,19 @@ import subprocess
 import sys
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 
 import grpc.aio
 import pyarrow as pa
 import pytest
 from attrs import evolve
+from pyarrow import flight
 
 from ballista_py.errors import ConfigError, TransportError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.link import ControlLink
 from ballista_py.transport.flight.client import FlightPool
-from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.security.callers import NODE_HEADER, Nodes
 from ballista_py.transport.security.certificates import CertificateFolder, check_own
 from ballista_py.transport.security.credentials import Removed, Tls
 
@@ -147,6 +149,27 @@ def test_a_removed_node_is_refused_at_its_next_call_and_its_name_never_comes_bac
         folder.add("scheduler-1", "scheduler")
 
 
+@pytest.mark.parametrize(
+    ("claims", "words"), [("executor-2", "executor-2' was removed"), ("executor-1", "that of node 'executor-2'")]
+)
+def test_of_a_node_that_is_removed_or_claims_to_be_another_no_command_is_read(data_port, folder, claims, words):
+    folder.add("executor-2", "executor")
+    tls = folder.tls("executor-2")
+    folder.removed_file.write_text("executor-2\n")
+    options = flight.FlightCallOptions(headers=[(NODE_HEADER.encode(), claims.encode())])
+    with flight.FlightClient(
+        f"grpc+tls://{data_port.address}",
+        tls_root_certs=Path(tls.ca_file).read_bytes(),
+        cert_chain=Path(tls.certificate_file).read_bytes(),
+        private_key=Path(tls.key_file).read_bytes(),
+    ) as client:
+        with pytest.raises(flight.FlightError, match=words):
+            list(client.do_action(flight.Action("drain", b"[[["), options))
+        with pytest.raises(flight.FlightError, match=words):
+            _, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"[[["), options)
+            reader.read_all()
+
+
 def test_a_list_of_removed_nodes_that_cannot_be_read_lets_nobody_in(tmp_path):
     with pytest.raises(Unauthenticated, match="nobody"):
         Removed(str(tmp_path)).check("scheduler-1")
@@ -253,7 +276,7 @@ DATA_PORT = """
 from ballista_py.threads import spawn
 from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.transport.security.access import DATA
-from ballista_py.transport.security.callers import Nodes
+from ballista_py.transport.security.callers import NODE_HEADER, Nodes
 from ballista_py.transport.flight.server import FlightServer
 server = FlightServer(
     "127.0.0.1:0",

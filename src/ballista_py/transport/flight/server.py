@@ -275,6 +275,7 @@ class FlightService:
             headers = call.headers()
             try:
                 call.claimed = self.claimed(call, headers)
+                self._calls.callers.proved(call.claimed, call)
             except BaseException as error:
                 shown = error if isinstance(error, BallistaError) else type(error).__name__
                 self._calls.refusals.note(call.peer(), shown)
