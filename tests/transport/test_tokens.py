@@ -253,3 +253,15 @@ def test_many_threads_verify_while_the_file_changes(file):
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_a_file_of_tokens_that_everybody_can_write_to_lets_nobody_in(file, monkeypatch):
+    monkeypatch.setattr("ballista_py.transport.security.tokens.RELOAD_MS", 0.0)
+    known = verifier(file)
+    file.chmod(0o666)
+    with pytest.raises(ConfigError, match="can be written by everybody on this machine: chmod o-w"):
+        verifier(file)
+    with pytest.raises(Unauthenticated):
+        known.verify(ALICE)
+    file.chmod(0o640)
+    assert known.verify(ALICE) == "alice"

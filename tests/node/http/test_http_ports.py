@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from ballista_py.errors import TransportError
+from ballista_py.errors import ConfigError, TransportError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.http.ports import HttpPorts
 from ballista_py.node.http.routes_node import NodeShows
@@ -125,3 +125,11 @@ def test_a_node_that_answers_says_that_it_is_well(folder):
     finally:
         ports.close()
     assert json.loads(shown) == {"node_id": "n1", "role": "executor", "healthy": True}
+
+
+def test_who_is_to_look_alone_has_no_token_of_a_client(folder, tmp_path):
+    both = tmp_path / "both"
+    both.write_text(f"prometheus {CLIENT}\n")
+    with pytest.raises(ConfigError, match="the token of 'prometheus' stands in .*clients, too") as raised:
+        seen(folder, "executor", True, {"flight_tokens_file": "clients", "status_tokens_file": str(both)}, None)
+    assert CLIENT not in str(raised.value)

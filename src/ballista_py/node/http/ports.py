@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from attrs import frozen
 from litestar.handlers import HTTPRouteHandler
 
+from ballista_py.errors import ConfigError
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.http import routes_node, routes_page
 from ballista_py.node.http.app import HttpApp
@@ -36,7 +37,13 @@ MoreRoutes = Callable[[HttpDoor], Sequence[HTTPRouteHandler]]
 def check_tokens(config: NodeConfig, runtime: Runtime) -> list[StaticTokens]:
     """The tokens in the files that the node was given. Raises `ConfigError` for one that cannot be used."""
     files = (config.flight_tokens_file, config.status_tokens_file)
-    return [StaticTokens(file, runtime) for file in files if file is not None]
+    found = [StaticTokens(file, runtime) for file in files if file is not None]
+    if len(found) == len(files) and (name := found[1].shared_with(found[0])):
+        raise ConfigError(
+            f"{config.status_tokens_file}: the token of '{name}' stands in {config.flight_tokens_file}, too: who is to "
+            "look alone could do what a client does; give it another one"
+        )
+    return found
 
 
 def http_callers(config: NodeConfig, runtime: Runtime) -> HttpCallers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -68,6 +69,11 @@ class StaticTokens:
         what a client has begun does not end for a slip of the pen."""
         self._reload()
         return not self._clients or client in self._names()
+
+    def shared_with(self, other: StaticTokens) -> str:
+        """Who of this file has a token that stands in the `other`, too; nobody for an empty text."""
+        theirs = {digest for digest, _client in other._clients}
+        return next((client for digest, client in self._clients if digest in theirs), "")
 
     def _reload(self) -> None:
         now_ms = self._runtime.monotonic_ms()
@@ -153,11 +159,17 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
 
 
 def read_lines(file: Path, what: str) -> list[str]:
-    """The lines of a file of secrets. Raises `ConfigError` naming the file, and the line that is no UTF-8."""
+    """The lines of a file of secrets. Raises `ConfigError` naming the file, and the line that is no UTF-8.
+
+    A file that everybody on the machine can write to says nothing of who may come in: it is refused, too.
+    """
     try:
         data = read_short_file(file)
+        can_be_written = file.stat().st_mode & stat.S_IWOTH
     except OSError as error:
         raise ConfigError(f"{file}: {what} cannot be read ({error.strerror})") from None
+    if can_be_written:
+        raise ConfigError(f"{file}: {what} can be written by everybody on this machine: chmod o-w {file}")
     lines = []
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
