@@ -165,8 +165,8 @@ def test_of_a_node_that_is_removed_or_claims_to_be_another_no_command_is_read(da
     ) as client:
         with pytest.raises(flight.FlightError, match=words):
             list(client.do_action(flight.Action("drain", b"[[["), options))
+        _, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"[[["), options)
         with pytest.raises(flight.FlightError, match=words):
-            _, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"[[["), options)
             reader.read_all()
 
 

@@ -130,6 +130,6 @@ def test_a_node_that_answers_says_that_it_is_well(folder):
 def test_who_is_to_look_alone_has_no_token_of_a_client(folder, tmp_path):
     both = tmp_path / "both"
     both.write_text(f"prometheus {CLIENT}\n")
-    with pytest.raises(ConfigError, match="the token of 'prometheus' stands in .*clients, too") as raised:
+    with pytest.raises(ConfigError, match=r"the token of 'prometheus' stands in .*clients, too") as raised:
         seen(folder, "executor", True, {"flight_tokens_file": "clients", "status_tokens_file": str(both)}, None)
     assert CLIENT not in str(raised.value)
