@@ -210,11 +210,11 @@ def test_what_runs_shows_each_leg_and_ends_by_its_button(pages, cluster):
     assert asking.is_alive()
     assert "Really" in line.inner_text()
     line.get_by_role("button", name="Cancel").click()
+    page.locator("#said", has_text="was cancelled").wait_for()  # it is said for some seconds
     asking.join(60)
     assert outcome == [400]
     page.locator("#ended .task", has_text="md5").locator(".badge", has_text="cancelled").wait_for()
     line.wait_for(state="detached")
-    assert "was cancelled" in page.inner_text("#said")
 
 
 def test_what_has_ended_is_unfolded_to_its_plan_and_what_each_leg_took(pages, cluster):

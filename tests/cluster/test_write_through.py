@@ -275,13 +275,14 @@ def test_it_says_what_is_written_and_not_visible_yet(small, server, there):
     reader, writer = small.pid("scheduler-1"), small.addresses()[1]
     with connect(f"ballista://{writer}") as client:
         client.sql("set write_wait = 'source'")
+        client.sql("insert into shop (region, id, v) values ('a', 79, 1)")  # opens what the next one finds open
         os.kill(reader, signal.SIGSTOP)
         try:
             with pytest.raises(
                 NotVisibleYet, match="is written at its source \\(1 row\\(s\\)\\) and not yet visible"
             ):
                 client.sql(
-                    "insert into shop (region, id, v) values ('a', 80, 1)", token="80", timeout=1.5, wait="visible"
+                    "insert into shop (region, id, v) values ('a', 80, 1)", token="80", timeout=2.0, wait="visible"
                 )
             assert client.sql("insert into shop (region, id, v) values ('a', 81, 1)").num_rows == 1
         finally:
