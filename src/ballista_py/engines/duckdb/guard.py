@@ -236,7 +236,7 @@ _PIECES = {
     "catalog name of base table": _PLAINLY,
     "at clause of base table": "AT behind a table cannot be used here: tables have no earlier versions",
     "show ref": "SHOW inside a query cannot be run here: send it alone",
-    "value parameter": "a parameter has no value: bind it through Flight SQL (ADBC), or write the value",
+    "value parameter": "a parameter has no value: give parameters=[…], bind one by ADBC, or write it",
     "schema of type": "a type is named with a schema: take one of DuckDB's own types",
     "value default": "DEFAULT can stand only among the values of an INSERT",
 }

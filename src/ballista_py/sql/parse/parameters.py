@@ -139,6 +139,8 @@ def literal(value: pa.Scalar) -> Expr:
         return _cast(exp.Literal.string(format(Decimal(value.as_py()), "f")), kind)
     if is_text(kind):
         return _text(value.as_py())
+    if isinstance(kind, pa.UuidType):
+        return _text(str(value.as_py()))  # as columns have them
     if is_bytes(kind):
         return exp.func("unhex", exp.Literal.string(value.as_py().hex()))
     if types.is_date(kind):

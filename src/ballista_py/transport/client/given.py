@@ -49,7 +49,49 @@ def parameters_text(parameters: Parameters | None) -> str:
 
 
 def _column(name: str, value: Any) -> pa.Array:
+    if isinstance(value, pa.Scalar):
+        return pa.array([value], value.type)
+    kind = type(value).__name__
     try:
-        return pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise SqlError(f"parameter {name}: a value of type {type(value).__name__} cannot be bound") from None
+        column = pa.array([value], _beyond_bigint(value))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = _reason(value, error)
+        raise SqlError(f"parameter {name}: a value of type {kind} cannot be bound{reason}") from None
+    if not _is_same(column[0].as_py(), value):
+        raise SqlError(
+            f"parameter {name}: a value of type {kind} would be bound as {column.type}, and lose a part of it (as the "
+            "zone of a time, or nanoseconds): give it as text or as a pyarrow scalar of the type that is meant"
+        )
+    return column
+
+
+def _beyond_bigint(value: Any) -> pa.DataType | None:
+    """The type of an integer that is longer than 64 bits with a sign; None for all else, whose type Arrow finds."""
+    if type(value) is not int or -(1 << 63) <= value < 1 << 63:
+        return None
+    return pa.uint64() if 0 <= value < 1 << 64 else pa.decimal128(38, 0)
+
+
+def _reason(value: Any, error: Exception) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return ": it holds half a character (a lone surrogate), which no UTF-8 has"
+    if isinstance(value, int):
+        return ": it has more than 38 digits"
+    if isinstance(value, Mapping | Sequence | set):
+        return ": its values are of types that have none in common, or that Arrow has not"
+    return ": Arrow has no such type; give text, or None for what is missing"
+
+
+def _is_same(bound: Any, given: Any) -> bool:
+    """Whether nothing of a given value is lost in the one that is bound.
+
+    >>> from datetime import UTC, time
+    >>> _is_same([1.0, None], (1, None)), _is_same(time(1, 2), time(1, 2, tzinfo=UTC))
+    (True, False)
+    """
+    if isinstance(bound, list):
+        items = list(given)
+        return len(bound) == len(items) and all(map(_is_same, bound, items))
+    if isinstance(bound, dict) and isinstance(given, Mapping):
+        return all(_is_same(value, given.get(name)) for name, value in bound.items())
+    return bool(bound == given) or (bound != bound and given != given)  # NaN is like nothing, itself too
