@@ -51,7 +51,10 @@ def test_more_values_that_are_no_equals_of_themselves_or_have_another_form():
         (time(1, 2, 3, tzinfo=INDIA), "type time would be bound as time64.us., and lose a part"),
         ([time(1, tzinfo=UTC)], "type list would be bound as list<item: time64.us.>, and lose a part"),
         ({"a": time(1, tzinfo=UTC)}, "type dict would be bound as struct<a: time64.us.>, and lose a part"),
-        (pd.Timestamp("2020-01-01 00:00:00.123456789"), "type Timestamp would be bound as timestamp.us., and lose"),
+        (
+            pd.Timestamp("2020-01-01 00:00:00.123456789"),
+            "type Timestamp would be bound as timestamp.us., and lose",
+        ),
         (pd.Timedelta(5), "type Timedelta would be bound as duration.us., and lose"),
         (10**38, "type int cannot be bound: it has more than 38 digits"),
         ("\ud800", "type str cannot be bound: it holds half a character"),
