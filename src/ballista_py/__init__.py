@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ballista_py.partitions.table import TableSpec
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
     from ballista_py.secret import Secret
+    from ballista_py.spark.bucket import register_bucket
     from ballista_py.spark.pipeline import SparkPipeline
     from ballista_py.spark.report import MaterializeReport, SkewedPartition, WrittenPartition
     from ballista_py.spark.watermark import Watermark
@@ -81,6 +82,7 @@ _HOMES = {
     "partitions.table": ("TableSpec",),
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
     "secret": ("Secret",),
+    "spark.bucket": ("register_bucket",),
     "spark.pipeline": ("SparkPipeline",),
     "spark.report": ("MaterializeReport", "SkewedPartition", "WrittenPartition"),
     "spark.watermark": ("Watermark",),
@@ -204,6 +206,7 @@ __all__ = [
     "diff_partitions",
     "fence",
     "open_store",
+    "register_bucket",
 ]
 
 

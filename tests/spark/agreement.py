@@ -60,9 +60,9 @@ def _decimals(low: np.ndarray, kind: pa.DataType, high: np.ndarray | None = None
 def disagreements(spark: Any, path: str) -> dict[str, int]:
     """By type: the rows for which the native column or the SQL function differ from Python's bucket."""
     from ballista_py.partitions.bucket import bucket as expected_of
-    from ballista_py.spark.bucket import bucket, register
+    from ballista_py.spark.bucket import bucket, register_bucket
 
-    register(spark)
+    register_bucket(spark)
     spark.conf.set("spark.sql.timeType.enabled", "true")
     rows = pq.ParquetFile(path).metadata.num_rows
     frames = {name: spark.read.parquet(path).select(name) for name in pq.read_schema(path).names}

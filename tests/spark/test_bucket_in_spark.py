@@ -6,7 +6,7 @@ import pytest
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.partitions.bucket import bucket as python_bucket
-from ballista_py.spark.bucket import bucket, register
+from ballista_py.spark.bucket import bucket, register_bucket
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ COLUMNS = {
 
 @pytest.fixture(scope="module")
 def rows(spark):
-    register(spark)
+    register_bucket(spark)
     with_nulls = [f"if(id = 9, null, {sql}) as {name}" for name, sql in COLUMNS.items() if name != "t"]
     # Spark casts nothing to TIME yet, not even null.
     frame = spark.range(200).selectExpr(*with_nulls, f"{COLUMNS['t']} as t", "array(id) as `a list`")

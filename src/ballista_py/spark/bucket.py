@@ -38,11 +38,12 @@ def bucket(df: DataFrame, num_buckets: int, column: str) -> Column:
     return sf.expr(BucketUDF(num_buckets).spark_sql(quote_name(column, "`", always=True), held))
 
 
-def register(spark: SparkSession) -> None:
+def register_bucket(spark: SparkSession) -> None:
     """Make `bucket(N, value)` a function of this session's SQL, for every type that has buckets.
 
-    N must be one number for all rows of a query. A value without a bucket fails the query with the reason. The
-    partition transform of that name in `PARTITIONED BY (bucket(4, id))` stays what it is.
+    It gives the partition in which a table split by `bucket(N, column)` has the value. N must be one number for all
+    rows of a query. A value without a bucket fails the query with the reason. The partition transform of that name in
+    `PARTITIONED BY (bucket(4, id))` stays what it is. Needs the extra `spark`.
     """
     from pyspark.sql.pandas.functions import arrow_udf
     from pyspark.sql.types import IntegerType
