@@ -8,8 +8,10 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections import deque
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import grpc.aio
@@ -105,6 +107,20 @@ def test_a_node_that_answers_under_anothers_name_is_not_asked(data_port, folder)
     with node_pool(folder.tls("scheduler-1")) as pool, pytest.raises(TransportError):
         rows(pool, data_port.address, peer_id="executor-2")
     assert data_port.handler.commands == []
+
+
+def test_who_asks_a_port_with_certificates_without_any_is_told_to_look_whether_it_speaks_tls(serve, folder, kit):
+    port = serve(tls=folder.tls("executor-1"), spawn=kit.spawn)
+    with FlightPool(SystemRuntime()) as pool, pytest.raises(TransportError, match="whether it speaks TLS"):
+        rows(pool, port.address)
+
+
+def test_who_asks_a_server_of_another_http_is_told_so():
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with FlightPool(SystemRuntime()) as pool, pytest.raises(TransportError, match="does not speak HTTP/2"):
+            rows(pool, f"127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
 
 
 def test_without_a_certificate_with_a_foreign_or_an_expired_one_nothing_is_answered(data_port, folder, tmp_path):
@@ -302,8 +318,10 @@ asyncio.run(serve())
 """
 BEGINNING = """
 import sys
+import threading
 from collections import deque
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ballista_py.logs import configure_logging
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.security.credentials import Removed, Tls

@@ -29,7 +29,8 @@ MAX_WIRE_BYTES = 3_000
 _NEVER_CONNECTED = "failed to connect to all addresses"
 _NOT_ACCEPTED = re.compile(r"certificate verify failed: ([\w \-]+)")
 _NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
-_HUNG_UP = "Socket closed"
+_HUNG_UP = re.compile(r"Socket closed|Connection reset by peer")
+_OTHER_HTTP = "Failed parsing HTTP/2"
 
 
 def to_flight(error: BaseException) -> CallStatus:
@@ -105,7 +106,11 @@ def _why_unreachable(said: str) -> str:
     unnamed = _NOT_NAMED.search(said)
     if unnamed is not None:
         return f": its certificate does not name '{unnamed[1]}'"
-    if _HUNG_UP in said:
+    if _OTHER_HTTP in said:
+        return (
+            ": what answers there does not speak HTTP/2, as a port for browsers; take the one for clients (50051)"
+        )
+    if _HUNG_UP.search(said):
         return ": it hung up at once; see its log, and whether it speaks TLS and asks for a certificate"
     return ""
 
