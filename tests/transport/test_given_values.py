@@ -59,6 +59,7 @@ def test_more_values_that_are_no_equals_of_themselves_or_have_another_form():
         (10**38, "type int cannot be bound: it has more than 38 digits"),
         ("\ud800", "type str cannot be bound: it holds half a character"),
         ([1, "a"], "type list cannot be bound: its values are of types that have none in common"),
+        (pa.RunEndEncodedArray.from_arrays([2], [5])[0], "type RunEndEncodedScalar cannot be bound"),
         (1 + 2j, "type complex cannot be bound: Arrow has no such type"),
     ],
 )

@@ -49,15 +49,16 @@ def parameters_text(parameters: Parameters | None) -> str:
 
 
 def _column(name: str, value: Any) -> pa.Array:
-    if isinstance(value, pa.Scalar):
-        return pa.array([value], value.type)
     kind = type(value).__name__
     try:
+        if isinstance(value, pa.Scalar):
+            return pa.array([value], value.type)
         column = pa.array([value], _beyond_bigint(value))
+        is_whole = _is_same(column[0].as_py(), value)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = _reason(value, error)
         raise SqlError(f"parameter {name}: a value of type {kind} cannot be bound{reason}") from None
-    if not _is_same(column[0].as_py(), value):
+    if not is_whole:
         raise SqlError(
             f"parameter {name}: a value of type {kind} would be bound as {column.type}, and lose a part of it (as the "
             "zone of a time, or nanoseconds): give it as text or as a pyarrow scalar of the type that is meant"
