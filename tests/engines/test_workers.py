@@ -7,6 +7,7 @@ import decimal
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +17,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from ballista_py.engines.apart.frames import Frames
 from ballista_py.engines.apart.shares import MIN_SHARE_BYTES
-from ballista_py.engines.apart.workers import Options, Workers
+from ballista_py.engines.apart.worker import RowsOfNode
+from ballista_py.engines.apart.workers import AT_ONCE, MOST_IDLE, START_MS, Options, Workers
 from ballista_py.engines.duckdb import guard as duckdb_guard
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
@@ -434,3 +437,126 @@ def test_a_node_is_full_when_it_takes_all_of_its_memory_and_pressed_when_it_take
     made = Workers(lambda: pytest.fail("no process"), 1 << 30, lambda: own_mb << 20, RUNTIME)
     made.tick()
     assert (made.budget.is_full, made.budget.ledger.pressed) == (is_full, pressed)
+
+
+def batches_of(count, schema, made):
+    """A stream of batches that counts those that were asked for."""
+    taken = []
+
+    def rows():
+        for at in range(count):
+            taken.append(at)
+            yield made(at)
+
+    return pa.RecordBatchReader.from_batches(schema, rows()), taken
+
+
+def test_a_process_whose_change_failed_over_a_value_serves_the_next_statement(duck):
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+    def batch(at):
+        ids = pa.array(range(at * 1000, at * 1000 + 1000), pa.int64())
+        return pa.record_batch({"id": ids, "s": ["x"] * 1000}, schema=schema)
+
+    for _ in range(8):
+        stream, taken = batches_of(100, schema, batch)
+        with (
+            pytest.raises(SqlError, match="out of range"),
+            duck.change("update t set id = (id + 2147400000)::int", "t", stream, {}, memory_limit="256MB"),
+        ):
+            pass
+        stream, taken = batches_of(100, schema, batch)
+        with duck.change("delete from t where id % 2 = 0", "t", stream, {}, memory_limit="256MB") as changed:
+            assert changed.affected == 50_000
+            assert len(taken) == 100
+    assert len(duck.started) == 1
+
+
+@pytest.mark.parametrize("at", [0, 3_000, 60_000, 99_999])
+def test_a_process_whose_query_failed_amid_its_rows_gives_none_of_them_to_the_next_one(duck, at):
+    """Both streams have the same name, so a thread of the first statement would take rows of the second."""
+    schema = pa.schema([("n", pa.int64())])
+
+    def batch(number):
+        return pa.record_batch({"n": pa.array(range(number * 100, number * 100 + 100), pa.int64())}, schema=schema)
+
+    spoilt = f"select n, repeat('x', 2), case when a.n = {at} then error('spoilt') end from s a join r using (n)"
+    sound = "select count(*) as c, sum(n) as n, max(repeat('x', 2)) as x from s join r using (n)"
+    for sql in (spoilt, sound) * 5:
+        streams = {name: batches_of(1000, schema, batch)[0] for name in ("s", "r")}
+        running = duck.query(sql, streams=streams)
+        if sql == spoilt:
+            with pytest.raises(SqlError, match="spoilt"):
+                list(running.batches())
+        else:
+            rows = pa.Table.from_batches(running.batches(), schema=running.schema)
+            assert rows.to_pylist() == [{"c": 100_000, "n": 4_999_950_000, "x": "xx"}]
+    assert len(duck.started) == 1
+
+
+def test_rows_of_a_statement_that_is_over_are_asked_for_no_more():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        rows = RowsOfNode("t", Frames(ours, RUNTIME), RUNTIME.lock())
+        Frames(theirs, RUNTIME).send_rows(ROWS.to_batches()[0])
+        asked = rows.batches()
+        assert next(asked).num_rows == 1000
+        assert Frames(theirs, RUNTIME).receive() == {"need": "t"}
+        rows.end()
+        with pytest.raises(TransportError, match="over"):
+            next(asked)
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+
+
+def test_processes_of_a_crowd_are_kept_for_the_next_one_and_end_when_none_comes(tmp_path, monkeypatch):
+    pool, started = workers(tmp_path, max_bytes=4 << 30)
+    duck = DuckDBEngine(workers=pool, runtime=RUNTIME)
+
+    def crowd(count):
+        running = [duck.query("select repeat('x', 2) as x") for _ in range(count)]
+        for one in running:
+            assert [rows["x"].to_pylist() for rows in one.batches()] == [["xx"]]
+
+    crowd(5)
+    many = len(started)
+    assert many >= 5
+    crowd(5)
+    assert len(started) == many
+    pool.tick()
+    assert sum(map(alive, started)) == many
+    monkeypatch.setattr("ballista_py.engines.apart.workers.SPARE_MS", 0.0)
+    until(lambda: pool.tick() or sum(map(alive, started)) == MOST_IDLE)
+    crowd(1)
+    assert len(started) == many
+    crowd(5)
+    pool.max_bytes = own_bytes() // 2  # the node is full: one is kept
+    until(lambda: pool.tick() or sum(map(alive, started)) == 1)
+    duck.close()
+
+
+def test_who_meets_busy_processes_waits_for_one_before_another_is_started(tmp_path):
+    """A process takes a second of processor time to start, and longer when several do; most statements take less."""
+    pool, started = workers(tmp_path, max_bytes=4 << 30)
+    duck = DuckDBEngine(workers=pool, runtime=RUNTIME)
+    said = []
+
+    def ask():
+        said.append([rows["x"].to_pylist() for rows in duck.query("select repeat('x', 2) as x").batches()])
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert said == [[["xx"]]] * 6
+    assert len(started) == AT_ONCE
+
+    began = time.monotonic()
+    held = [duck.query("select repeat('x', 2) as x") for _ in range(AT_ONCE)]
+    ask()  # whose turn comes when those have taken long
+    assert time.monotonic() - began >= START_MS / 1000
+    assert len(started) == AT_ONCE + 1
+    del held
+    duck.close()

@@ -23,6 +23,7 @@ from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import WriteTarget
+from ballista_py.work import Work, working
 
 
 def deletes(condition: str) -> Rewrite:
@@ -536,3 +537,46 @@ def test_rows_with_a_key_wait_where_files_came_after_it_was_looked_up(world, key
     said = keyed.write(late_insert("same"), [batch(1, 10)])["1"]["error"]
     assert said["code"] == "transport.try_later"
     assert world.storage(1).read().document.prepared == ()
+
+
+@pytest.mark.parametrize("attempt", [None, "a"])
+def test_what_all_partitions_decide_together_is_not_begun_where_the_statement_has_failed_already(
+    world, writes, attempt
+):
+    """Each of several partitions that fail would take a process of its own; alone each of them says what it met."""
+    for partition in (1, 2):
+        writes.write(target(f"s{partition}", partition), [batch(partition, partition)])
+    asked = []
+    query = world.engine.query
+
+    def counted(sql, scans=None, streams=None):
+        asked.append(sql)
+        return query(sql, scans, streams)
+
+    world.engine.query = counted
+    spoilt = Rewrite(rows="select k, error('met ' || k) as v, true from t")
+    said = writes.rewrite(target("c", 1, 2, attempt=attempt), spoilt)
+    met = [said[partition]["error"]["message"] for partition in ("1", "2")]
+    assert met == (["met 1", "met 2"] if attempt is None else ["met 1", "met 1"])
+    assert len(asked) == (2 if attempt is None else 1)
+    assert world.read((1, 1), (2, 1)) == [1, 2]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_runs_apart_is_begun_in_one_partition_alone(world, writes, apart):
+    for partition in (1, 2):
+        writes.write(target(f"s{partition}", partition), [batch(partition, partition)])
+    given = []
+
+    def mapper(call, items):
+        items = list(items)
+        given.append(len(items))
+        return map(call, items)
+
+    writes._commits._map = mapper
+    work = Work(world.clock)
+    work.is_apart = apart
+    with working(work):
+        said = writes.rewrite(target("c", 1, 2, attempt="a"), DELETE_1)
+    assert said == {"1": {"affected": 1}, "2": {"affected": 0, "idle": True}}
+    assert given == [1 if apart else 2]

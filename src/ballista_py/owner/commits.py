@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from ballista_py.errors import BallistaError, InvariantViolated, to_wire
+from ballista_py.errors import BallistaError, InvariantViolated, SqlError, to_wire
 from ballista_py.owner.changes import PartitionChange, affected_by, applied_before, is_free, part_of
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -22,7 +23,7 @@ from ballista_py.storage.publication import caught_up
 from ballista_py.storage.token_pages import TokenPages
 from ballista_py.traces import spanned
 from ballista_py.transport.flight.commands import WriteTarget
-from ballista_py.work import require_wanted
+from ballista_py.work import require_wanted, runs_apart
 
 ATTEMPTS = 3
 MAX_TURNS = 1_024  # of tables that may be no more
@@ -87,19 +88,30 @@ class OwnerCommits:
     def each(self, target: WriteTarget, partitions: Sequence[int], one: Callable[[int], Landed]) -> dict[str, Any]:
         """What became of each partition: `{"7": {"affected": 3}}`, or `{"7": {"error": …}}` where `one` failed.
 
+        Of what is decided for all partitions together none is begun once the statement itself has failed in another;
+        what runs apart, where each needs a process, is begun in one of them alone.
         One is `idle` where nothing of the target's attempt waits for a decision.
         What landed is served when this returns; raises `TryLater` when that cannot be.
         """
 
+        failed: list[SqlError] = []
+        is_prepared = target.attempt is not None
+
         def tried(partition: int) -> Landed | BallistaError:
+            if failed:
+                return failed[0]
             try:
                 return one(partition)
             except BallistaError as error:
+                if is_prepared and isinstance(error, SqlError):
+                    failed.append(error)
                 return error
 
+        first = 1 if is_prepared and runs_apart() else 0
+        outcomes = chain(map(tried, partitions[:first]), self._map(tried, partitions[first:]))
         said: dict[str, Any] = {}
         landed: dict[int, Manifest] = {}
-        for partition, outcome in zip(partitions, self._map(tried, partitions), strict=True):
+        for partition, outcome in zip(partitions, outcomes, strict=True):
             if isinstance(outcome, BallistaError):
                 said[str(partition)] = {"error": to_wire(outcome)}
             else:

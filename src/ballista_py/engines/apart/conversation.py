@@ -101,7 +101,7 @@ class Conversation:
         try:
             if not self._worker.ready:
                 self._worker.process.frames.receive(self._look)
-                self._worker.ready = True
+                self._worker.ready, self._worker.since_ms = True, self._runtime.monotonic_ms()
             self._worker.process.frames.send({**values, "max_bytes": max_bytes})
         except EOFError:
             raise self._end() from None
@@ -120,9 +120,9 @@ class Conversation:
                 raise self._end() from None
         if "error" in message:
             error = from_wire(message["error"])
-            # A thread of the engine may still wait for rows; and what else than the statement may be at fault, such as
-            # memory that the system refused, may have broken the database of that process for all that comes later.
-            self._done = not self._batches and isinstance(error, SqlError)
+            # What else than the statement may be at fault, such as memory that the system refused, may have broken that
+            # process for all that comes later.
+            self._done = isinstance(error, SqlError)
             raise self._failed or error
         self._done = bool(message.get("end"))
         return message

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +50,7 @@ class Worker:
         self._runtime = SystemRuntime()
         self._frames = Frames(connected, self._runtime)
         self._asking = self._runtime.lock()
+        self._readers: list[RowsOfNode] = []
         self._binder = Binder(self._runtime)
         self._engine: tuple[Mapping[str, Any], Engine] | None = None
         self._commands: dict[str, Callable[[Mapping[str, Any]], None]] = {
@@ -82,11 +83,19 @@ class Worker:
                 except EOFError:
                     raise
                 except (MemoryError, pa.ArrowMemoryError):
-                    self._frames.send({"error": to_wire(MergeTooLarge(TOO_LARGE))})
+                    self._fail(MergeTooLarge(TOO_LARGE))
                 except Exception as error:
-                    known = isinstance(error, BallistaError)
-                    own = error if known else BallistaError(FAILED)
-                    self._frames.send({"error": to_wire(own)})
+                    self._fail(error if isinstance(error, BallistaError) else BallistaError(FAILED))
+                self._readers.clear()
+
+    def _fail(self, error: BallistaError) -> None:
+        """Tell that a statement failed, once no thread of it can ask for rows: they would be those of the next one."""
+        for reader in self._readers:
+            reader.end()
+        if self._readers and self._engine is not None:
+            self._engine[1].close()
+            self._engine = None
+        self._frames.send({"error": to_wire(error)})
 
     def _step_back(self) -> None:
         """Be below the node from now on, with all threads that are begun later."""
@@ -197,13 +206,27 @@ class Worker:
         return reader.read_all() if one["whole"] else reader
 
     def _reader(self, name: str, schema: pa.Schema) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, self._rows(name))
+        rows = RowsOfNode(name, self._frames, self._asking)
+        self._readers.append(rows)
+        return pa.RecordBatchReader.from_batches(schema, rows.batches())
 
-    def _rows(self, name: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a relation, asked for one batch after the other; the engine may ask from several threads."""
+
+class RowsOfNode:
+    """The rows of a relation, asked for one batch after the other; the engine may ask from several threads."""
+
+    def __init__(self, name: str, frames: Frames, asking: AbstractContextManager[object]) -> None:
+        self._name = name
+        self._frames = frames
+        self._asking = asking
+        self._ended = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What is left of them. Raises `TransportError` when the node cannot read on, and after `end`."""
         while True:
             with self._asking:
-                self._frames.send({"need": name})
+                if self._ended:
+                    raise TransportError("the statement is over")
+                self._frames.send({"need": self._name})
                 answer = self._frames.receive()
             if isinstance(answer, pa.RecordBatch):
                 yield answer
@@ -211,6 +234,11 @@ class Worker:
                 raise TransportError("what the statement reads has failed")
             else:
                 return
+
+    def end(self) -> None:
+        """From the return of this on nothing is asked for; what is asked for now is waited for."""
+        with self._asking:
+            self._ended = True
 
 
 def _schemas(found: Mapping[str, str]) -> dict[str, pa.Schema]:

@@ -8,6 +8,7 @@ node gives it batch by batch as it asks, so no thread is needed and nothing is g
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -40,9 +41,12 @@ MOST_WORKERS = 8
 MOST_TRIALS = 8  # beside them: nobody's long statement keeps others from being tried
 STEPS_BACK_MS = 3_000.0  # a trial that takes longer
 MOST_IDLE = 2  # of those that have stepped back, and of the others
+MOST_SPARE = 8  # of both for a while, where there is memory: many statements at once are seldom the last
+AT_ONCE = max(2, os.cpu_count() or 1)  # more of them compute no faster
+START_MS, SLOW_START_MS = 1_000.0, 5_000.0  # of one; of many at once each takes longer
 WAIT_MS = 10_000.0
 WAIT_POLL_MS = 20.0
-IDLE_MS = 600_000.0
+IDLE_MS, SPARE_MS = 600_000.0, 10_000.0
 NOT_SURVIVED = (
     "the engine itself fails over this statement, which was tried in a process of its own: write it in another way"
 )
@@ -77,6 +81,7 @@ class Workers:
     _busy: list[PooledProcess] = field(init=False, factory=list)
     _ended: list[PooledProcess] = field(init=False, factory=list)
     _closed: bool = field(init=False, default=False)
+    _is_full: bool = field(init=False, default=False)
     _lock: Any = field(init=False)
 
     @budget.default
@@ -207,16 +212,24 @@ class Workers:
         if over > 0 and largest is not None and by_others:
             self._too_large(largest, sizes[id(largest)])
         watch(own, over > 0 and not by_others)
-        is_full = over + OVER_TOTAL_BYTES > 0  # then one is kept for the next statement
-        self.budget.press(over > 0, is_full)
+        self._is_full = over + OVER_TOTAL_BYTES > 0  # then one is kept for the next statement
+        self.budget.press(over > 0, self._is_full)
         with self._lock:
-            old = [w for w in self._idle if now_ms - w.since_ms > IDLE_MS]
-            old = self._idle[:-1] if is_full and len(self._idle) > len(old) + 1 else old
+            old = self._idle[:-1] if self._is_full and len(self._idle) > 1 else self._idle_too_long(now_ms)
             self._idle = [worker for worker in self._idle if worker not in old]
             self._ended += old
         for worker in old:
             worker.end(None)
         self._reap()
+
+    def _idle_too_long(self, now_ms: float) -> list[PooledProcess]:
+        found: list[PooledProcess] = []
+        for beside in (False, True):
+            alike = [worker for worker in self._idle if worker.beside == beside]
+            spare = len(alike) - MOST_IDLE
+            found += [w for w in alike[: max(spare, 0)] if now_ms - w.since_ms > SPARE_MS]
+            found += [w for w in alike[max(spare, 0) :] if now_ms - w.since_ms > IDLE_MS]
+        return found
 
     def close(self) -> None:
         """End every process; what runs there fails."""
@@ -282,18 +295,8 @@ class Workers:
     def _free_worker(self, is_trial: bool) -> PooledProcess:
         until_ms = self.runtime.monotonic_ms() + WAIT_MS
         while True:
-            with self._lock:
-                if self._closed:
-                    raise ConfigError("the engine is closed")
-                self._idle = self._living(self._idle)
-                alike = [worker for worker in self._busy if worker.is_trial == is_trial]
-                if len(alike) < (MOST_TRIALS if is_trial else MOST_WORKERS):
-                    worker = self._idle_worker(is_trial) or PooledProcess(self._started())
-                    worker.share, worker.is_trial = MIN_SHARE_BYTES, is_trial
-                    worker.since_ms = self.runtime.monotonic_ms()
-                    worker.beside = worker.beside or not is_trial
-                    self._busy.append(worker)
-                    return worker
+            if (worker := self._worker_now(is_trial)) is not None:
+                return worker
             work = current_work()
             if work is not None:
                 work.check()
@@ -301,10 +304,30 @@ class Workers:
                 raise TryLater(f"{MOST_WORKERS} statements of this kind run here already: try again later")
             self.runtime.sleep_ms(WAIT_POLL_MS)
 
+    def _worker_now(self, is_trial: bool) -> PooledProcess | None:
+        """One that is idle, or a new one where there may be another and none is soon free."""
+        with self._lock:
+            if self._closed:
+                raise ConfigError("the engine is closed")
+            self._idle = self._living(self._idle)
+            busy = [worker for worker in self._busy if worker.is_trial == is_trial]
+            if len(busy) >= (MOST_TRIALS if is_trial else MOST_WORKERS):
+                return None
+            now_ms = self.runtime.monotonic_ms()
+            worker = self._idle_worker(is_trial)
+            if worker is None:
+                if len(busy) >= AT_ONCE and any(_is_soon_free(one, now_ms) for one in busy):
+                    return None
+                worker = PooledProcess(self._started())
+            worker.share, worker.is_trial, worker.since_ms = MIN_SHARE_BYTES, is_trial, now_ms
+            worker.beside = worker.beside or not is_trial
+            self._busy.append(worker)
+            return worker
+
     def _idle_worker(self, is_trial: bool) -> PooledProcess | None:
         """One with nothing to do; for a trial one that has not stepped back, else preferably one that has."""
         fitting = [worker for worker in self._idle if worker.beside != is_trial]
-        found = next(iter(fitting or ([] if is_trial else self._idle)), None)
+        found = next(reversed(fitting or ([] if is_trial else self._idle)), None)  # so that the others grow old
         if found is not None:
             self._idle.remove(found)
         return found
@@ -337,7 +360,8 @@ class Workers:
         with self._lock:
             self._busy.remove(worker)
             idle = [one for one in self._idle if one.beside == worker.beside]
-            keep = keep and not self._closed and len(idle) < MOST_IDLE
+            has_room = len(idle) < MOST_IDLE or (not self._is_full and len(self._idle) < MOST_SPARE)
+            keep = keep and has_room and not self._closed
             worker.share, worker.since_ms = 0, self.runtime.monotonic_ms()
             (self._idle if keep else self._ended).append(worker)
             alike = any(one.beside != worker.is_trial for one in self._idle)
@@ -358,6 +382,11 @@ class Workers:
     def _too_large(self, worker: PooledProcess, size: int) -> None:
         _log.warning("an engine's process of %d MB was ended: its share was %d MB", size >> 20, worker.share >> 20)
         worker.end(MergeTooLarge(TOO_LARGE))
+
+
+def _is_soon_free(worker: PooledProcess, now_ms: float) -> bool:
+    """Whether it is likely to have served its statement before another process has started."""
+    return now_ms - worker.since_ms < (START_MS if worker.ready else SLOW_START_MS)
 
 
 def _packed(schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
