@@ -381,7 +381,8 @@ class HungSpark:
     def jobs(self):
         return self
 
-    hold_on = True
+    def go_on_cancelled(self) -> bool:
+        return True
 
     def cancel(self) -> None:
         self.go.wait()

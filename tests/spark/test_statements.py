@@ -12,6 +12,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SqlError, TransportError, TryLater
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.spark.statement_jobs import StatementJobs
 from ballista_py.spark.statements import SparkStatements, TablePart
 
 
@@ -109,9 +110,44 @@ def test_a_statement_that_is_cancelled_ends_soon_and_others_go_on(spark, store, 
         time.sleep(after_s)
         jobs.cancel()
         short = threads.submit(run, statements, "select count(*) as n from events", [part], output)
+        until_it_ends(jobs)
         with pytest.raises(TransportError, match="cancelled"):
             endless.result(timeout=60)
         assert short.result(timeout=60).column(0).to_pylist() == [300]
+
+
+def until_it_ends(jobs, within_s=60.0):
+    """What the tick of a scheduler does."""
+    until = time.monotonic() + within_s
+    while jobs.go_on_cancelled():
+        assert time.monotonic() < until, "the statement goes on"
+        time.sleep(0.1)
+
+
+@pytest.mark.spark
+def test_a_stage_that_begins_just_after_the_cancel_is_cancelled_too(spark):
+    """Spark forgets the cancel where a stage of an adaptive plan begins: without another it would go on for hours."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", -1)  # the first job is such a stage
+    jobs = StatementJobs(spark.sparkContext, "cancelled-just-before")
+    number = "row_number() over (partition by a.id % 7 order by b.id)"
+    numbers = f"select a.id, {number} as n from range(300) a, range(300) b"
+    endless = f"select count(*) from ({numbers}) p, range(300) c, range(300) d where p.id + p.n + c.id + d.id < -1"
+
+    def run_cancelled():
+        with jobs.running():
+            jobs.cancel()
+            session.sql(endless).collect()
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(run_cancelled)
+        while not (jobs.are_running() or running.done()):
+            time.sleep(0.05)
+        assert not running.done(), "Spark remembers the cancel now: go_on_cancelled is not needed any more"
+        until_it_ends(jobs)
+        with pytest.raises(TransportError, match="cancelled"):
+            running.result(timeout=60)
+    assert not jobs.go_on_cancelled()
 
 
 @pytest.mark.spark

@@ -40,11 +40,11 @@ class _Start:
 class SparkProcess:
     """One Spark at most, whose large answers are kept in `answers`. Safe to share between threads.
 
-    A task of Spark looks up from its rows only now and then: one that joins everything with everything may never
-    hear that it was cancelled, and keeps its core from all others; and a statement that is cancelled between two of its
-    stages may wait for ever for its answer. So `tick` ends a Spark in which a cancelled
-    statement is still at work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts
-    another. `memory_bytes` is the heap of its JVM, and `options` are settings of Spark.
+    Spark begins a stage though its statement was cancelled just before, so `tick` cancels again what goes on. A task
+    looks up from its rows only now and then: one that joins everything with everything may never hear that it was
+    cancelled, and keeps its core from all others. So `tick` ends a Spark in which a cancelled statement is still at
+    work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts another. `memory_bytes` is
+    the heap of its JVM, and `options` are settings of Spark.
 
     A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
     no longer goes. The next one finds it done.
@@ -127,13 +127,13 @@ class SparkProcess:
             self._cancelled.append((jobs, self.runtime.monotonic_ms()))
 
     def tick(self) -> None:
-        """Look whether what was cancelled has ended, and end Spark if it does not."""
+        """Look whether what was cancelled has ended: cancel again what has not, and end Spark if that does not help."""
         with self._lock:
             if self._spark is None or self._spark.ended:
                 self._cancelled.clear()
             known = list(self._cancelled)
         # Spark answers when it likes, and nobody who asks for it is to wait for that.
-        done = [jobs for jobs, _since_ms in known if not jobs.hold_on]
+        done = [jobs for jobs, _since_ms in known if not jobs.go_on_cancelled()]
         with self._lock:
             self._cancelled = [(jobs, since_ms) for jobs, since_ms in self._cancelled if jobs not in done]
             oldest_ms = min((since_ms for _jobs, since_ms in self._cancelled), default=None)

@@ -16,7 +16,11 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 
 class StatementJobs:
-    """The jobs that one thread starts inside `running`. Once cancelled, none of them goes on and none begins."""
+    """The jobs that one thread starts inside `running`. Once cancelled, none of them is to go on and none to begin.
+
+    Spark remembers a cancelled group when a job begins and forgets it when the stage of an adaptive plan does: one that
+    begins just after `cancel` goes on until `go_on_cancelled` is asked.
+    """
 
     def __init__(self, context: SparkContext, name: str) -> None:
         self._context = context
@@ -32,10 +36,12 @@ class StatementJobs:
             with suppress(Exception):  # py4j raises what it likes when the JVM is going down
                 jvm_context.sc().cancelJobGroupAndFutureJobs(self._name)
 
-    @property
-    def hold_on(self) -> bool:
-        """Whether the statement has not come back, or a task of it is still at work."""
-        return self._inside or self.are_running()
+    def go_on_cancelled(self) -> bool:
+        """Cancel what goes on though it was cancelled: the statement has not come back, or a task is still at work."""
+        if not (self._inside or self.are_running()):
+            return False
+        self.cancel()
+        return True
 
     def are_running(self) -> bool:
         """Whether a task of theirs is still at work; one that was cancelled is until it looks up from its rows."""
@@ -55,10 +61,10 @@ class StatementJobs:
 
         Raises `TransportError` instead of what Spark says of a job that was cancelled.
         """
-        self.check()
-        self._context.setJobGroup(self._name, "ballista_py", interruptOnCancel=True)
-        self._inside = True
+        self._inside = True  # first: whoever cancels sees it, or this sees that it is cancelled
         try:
+            self.check()
+            self._context.setJobGroup(self._name, "ballista_py", interruptOnCancel=True)
             yield
         except Exception:
             self.check()
