@@ -12,8 +12,10 @@ import pyarrow.flight as flight
 from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.one_line import one_line
 from ballista_py.transport.security.credentials import Identity, Tls
 
+MAX_SHOWN_CHARS = 200
 CONNECT_TIMEOUT_MS = 5_000
 RECONNECT_FIRST_MS = 100
 RECONNECT_CAP_MS = 2_000
@@ -43,8 +45,10 @@ class Address:
             bare = bare.removeprefix(scheme)
         host, colon, port = bare.rstrip("/").rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host:
-            raise ConfigError(f"'{text}' is not an address; write host:port, for example 127.0.0.1:50051")
+        is_host = bool(host) and host.isascii() and host.isprintable() and not set(host) & set("/ ")
+        if not (colon and is_host and port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
+            shown = one_line(text.encode(errors="backslashreplace").decode(), MAX_SHOWN_CHARS)
+            raise ConfigError(f"'{shown}' is not an address; write host:port, for example 127.0.0.1:50051")
         return cls(host, int(port))
 
 

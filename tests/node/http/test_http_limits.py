@@ -145,3 +145,40 @@ def test_what_the_library_refuses_is_json_without_what_the_client_wrote(port):
         assert b"script" not in answer
         assert b"secret" not in answer
         assert b'"error"' in answer
+
+
+AHEAD = b"GET /a HTTP/1.1\r\nHost: h\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400),
+        (b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"POST /a HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n", 400),
+        (AHEAD + b"Host: i\r\n", 400),
+        *((AHEAD + name + b": a\r\n" + name.upper() + b": a\r\n", 400) for name in (b"Authorization", b"Origin")),
+        (AHEAD + b"Content-Type: text/plain\r\nContent-Type: application/json\r\n", 400),
+        (AHEAD + b"traceparent: a\r\ntraceparent: b\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n", 505),
+    ],
+)
+def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_behind_it_is_read(port, head, status):
+    with socket.create_connection(("127.0.0.1", port.port), timeout=60) as link:
+        link.sendall(head + b"\r\n0\r\n\r\n" + AHEAD + b"\r\n")
+        answer = b""
+        with suppress(ConnectionError):
+            while piece := link.recv(1_000):
+                answer += piece
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert ask(port.port) == {"a": 1}
+
+
+def test_a_header_that_is_a_list_may_come_in_parts(port):
+    with socket.create_connection(("127.0.0.1", port.port), timeout=60) as link:
+        link.sendall(AHEAD + b"Accept: text/csv\r\nAccept: application/json\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: link.recv(1_000), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")

@@ -6,6 +6,7 @@ is exit code 2; no traceback is shown.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib.metadata import version
@@ -27,6 +28,7 @@ from ballista_py.node.cli.connecting import (
     asks_cluster_after,
     client_of,
     escaped,
+    json_bytes,
     one_of_both,
     print_json,
     print_rows,
@@ -69,10 +71,40 @@ app = command_group(
     invoke_without_command=True,
 )
 LOG_WIDTH = 120
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)  # of standard output
 
 
 def main() -> None:
-    """Run the command line; the only place that turns errors into exit codes."""
+    """Run the command line; the only place that turns errors into exit codes.
+
+    What nobody takes any more (`| head`), or what a full disk does not, ends it with 1, whatever was asked and however
+    much of it had been written.
+    """
+    if sys.stdout is None:  # closed by whoever started this, as of daemons
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
+    try:
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _write_no_more()
+    except OSError as error:
+        if error.errno not in UNWRITTEN or error.filename is not None:
+            raise
+        _write_no_more()
+        _say(f"standard output cannot be written: {error.strerror}", "config")
+    else:
+        return
+    sys.exit(1)
+
+
+def _write_no_more() -> None:
+    """What is still to be written goes nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run() -> None:
     for_program = "--json" in sys.argv[1:]
     try:
         code = app(standalone_mode=not for_program)  # which says in words what is wrong with the words
@@ -84,9 +116,6 @@ def main() -> None:
         _say_json(error.format_message(), "usage")
         sys.exit(error.exit_code)
     except typer.Abort:
-        sys.exit(1)
-    except BrokenPipeError:
-        sys.stderr.close()
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -323,17 +352,19 @@ def cancel(
 
 
 def _fail(error: BallistaError) -> None:
-    """One line of words, or with --json one of JSON, as HTTP says it."""
-    if "--json" in sys.argv[1:]:
-        _say_json(str(error), error.code)
-    else:
-        from rich.console import Console
-
-        Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(str(error)))
+    _say(str(error), error.code)
     sys.exit(1)
 
 
-def _say_json(error: str, code: str) -> None:
-    import orjson
+def _say(error: str, code: str) -> None:
+    """One line of words, or with --json one of JSON, as HTTP says it."""
+    if "--json" in sys.argv[1:]:
+        _say_json(error, code)
+    else:
+        from rich.console import Console
 
-    sys.stderr.buffer.write(orjson.dumps({"error": " ".join(error.split()), "code": code}) + b"\n")
+        Console(stderr=True, soft_wrap=True, highlight=False).print("[red]error:[/red] " + escaped(error))
+
+
+def _say_json(error: str, code: str) -> None:
+    sys.stderr.buffer.write(json_bytes({"error": " ".join(error.split()), "code": code}, indent=False) + b"\n")

@@ -9,6 +9,7 @@ import typer
 
 from ballista_py.errors import BallistaError
 from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.connecting import print_json
 from ballista_py.node.cli.store_options import Option
 from ballista_py.node.cli.store_words import store_options
 from ballista_py.one_line import printable
@@ -47,7 +48,7 @@ def check(file: File, as_json: Json = False) -> None:
         problems = [{"place": one.place, "path": one.path, "problem": one.text} for one in found.problems]
         app = found.application
         said = {} if app is None else {"name": app.name, "revision": app.revision, "digest": app.digest}
-        _print_json({"valid": not found.problems, **said, "problems": problems})
+        print_json({"valid": not found.problems, **said, "problems": problems})
     else:
         for problem in found.problems:
             print(printable(str(problem)), file=sys.stderr)
@@ -82,7 +83,7 @@ def diff(
     refused = [str(read.placed(problem)) for problem in plan.refused] + ([objection] if objection else [])
     if as_json:
         changes = [change.to_json() for change in plan.changes]
-        _print_json({"standing": standing, "changes": changes, "refused": refused, "left": list(plan.left)})
+        print_json({"standing": standing, "changes": changes, "refused": refused, "left": list(plan.left)})
     else:
         print(f"{app.label}: {_STANDINGS[standing]}")
         _print_changes(plan.changes, plan.left)
@@ -121,7 +122,7 @@ def apply(
     if connect is not None and applied.changes:
         _tell(connect, token, tls_ca)
     if as_json:
-        _print_json(applied.to_json())
+        print_json(applied.to_json())
     else:
         _print_changes(applied.changes, applied.left)
         for problem in applied.problems:
@@ -137,7 +138,7 @@ def schema() -> None:
     """Print the JSON schema of application files, for editors."""
     from ballista_py.coordinator.app.schema import app_schema
 
-    _print_json(app_schema())
+    print_json(app_schema())
 
 
 _STANDINGS = {
@@ -168,10 +169,3 @@ def _tell(connect: str, token: str | None, tls_ca: str | None) -> None:
             client.reconcile_all()
     except BallistaError as error:
         print(printable(f"applied, but not told to {connect}: {error}"), file=sys.stderr)
-
-
-def _print_json(value: Any) -> None:
-    import orjson
-
-    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n")
-    sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -120,11 +121,29 @@ def text_of(query: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value for programs."""
+    write_out(json_bytes(value) + b"\n")
+
+
+def write_out(data: bytes) -> None:
+    """Write all of it to standard output, which takes only a part at once where Python is told not to buffer."""
+    left = memoryview(data)
+    while left:
+        left = left[sys.stdout.buffer.write(left) :]
+
+
+def json_bytes(value: Any, *, indent: bool = True) -> bytes:
+    r"""JSON for programs; a name of a file that is not UTF-8 is written as Python has it.
+
+    >>> json_bytes({"file": "\udcff"}, indent=False)
+    b'{"file": "\\udcff"}'
+    """
     import orjson
 
-    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options))
-    sys.stdout.buffer.write(b"\n")
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        return orjson.dumps(value, default=str, option=options)
+    except orjson.JSONEncodeError:
+        return json.dumps(value, default=str, indent=2 if indent else None).encode()
 
 
 def print_rows(table: Any) -> None:

@@ -199,15 +199,16 @@ def _write(job: Any, out: Path, timeout: float | None) -> int:
 
     rows, unfinished = 0, out.with_name(f"{out.name}.part")
     try:
-        writer = None
-        for batch in job.stream(timeout):
-            writer = writer or pq.ParquetWriter(unfinished, batch.schema)
-            writer.write_batch(batch)
-            rows += batch.num_rows
-        if writer is None:
-            pq.write_table(job.result(timeout), unfinished)
-        else:
-            writer.close()
+        with unfinished.open("wb") as file:  # Arrow opens no path that is not UTF-8
+            writer = None
+            for batch in job.stream(timeout):
+                writer = writer or pq.ParquetWriter(file, batch.schema)
+                writer.write_batch(batch)
+                rows += batch.num_rows
+            if writer is None:
+                pq.write_table(job.result(timeout), file)
+            else:
+                writer.close()
         unfinished.replace(out)
     except OSError as error:
         raise ConfigError(f"{out}: cannot be written: {error.strerror or error}") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ballista_py.errors import BallistaError, ConfigError
-from ballista_py.node.cli.connecting import print_rows, some, visible
+from ballista_py.node.cli.connecting import json_bytes, print_rows, some, visible, write_out
 
 MAX_SCRIPT_BYTES = 1 << 20  # as of one statement
 SHOWN_CHARS = 60
@@ -116,8 +116,5 @@ def _run(script: str, client: Any, dialect: str | None, engine: str | None, as_j
 
 
 def _print_line(value: Any) -> None:
-    import orjson
-
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options) + b"\n")
+    write_out(json_bytes(value, indent=False) + b"\n")
     sys.stdout.buffer.flush()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
-import orjson
 import typer
 from attrs import asdict
 
 from ballista_py.node.cli.choices import command_group
+from ballista_py.node.cli.connecting import print_json
 from ballista_py.node.cli.store_options import Option
 from ballista_py.node.cli.store_words import store_options
 from ballista_py.state.stores.check import RACERS, StoreReport, check_store
@@ -42,7 +41,7 @@ def check(
         report = check_store(target, quick=quick, executor=executor)
     if as_json:
         found = {"safe": report.safe, "promises": [asdict(promise) for promise in report.promises]}
-        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
+        print_json(found)
     else:
         _print(report)
     if not report.safe:

@@ -72,11 +72,7 @@ class HttpApp:
             await _send(error_reply(error), send)
 
     def _measure(self, scope: Any) -> None:
-        """Raises `HttpRefused` for a head that came at once and is larger than one that comes in pieces may be, and for
-        another version of HTTP.
-        """
-        if scope["http_version"] not in ("1.0", "1.1"):
-            raise HttpRefused(505, "this port speaks HTTP/1.1", "invalid_data")
+        """Raises `HttpRefused` for a head that came at once and is larger than one that comes in pieces may be."""
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + ENTRY_BYTES for name, value in scope["headers"])
         if size > self._header_bytes or len(scope["raw_path"]) > MAX_PATH_CHARS:

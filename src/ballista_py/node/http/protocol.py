@@ -18,11 +18,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from ballista_py.node.http.connections import HttpConnection, HttpConnections
+from ballista_py.node.http.strict import StrictConnection
 
 KEEP_ALIVE_S = 10
 CONNECTION = "connection"  # where the application finds its connection in the state of a request
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
-_PHRASES = {400: "the request is not valid HTTP", 431: "the head of the request is too large"}
+_PHRASES = {
+    400: "the request is not valid HTTP, or can be read in two ways: one length, each header of its kind once",
+    431: "the head of the request is too large",
+    505: "this port speaks HTTP/1.1",
+}
 
 
 def protocol_config(app: Any, header_bytes: int) -> Config:
@@ -52,6 +57,8 @@ class HttpProtocol(H11Protocol):
         self, config: Config, state: ServerState, connections: HttpConnections, connection: HttpConnection
     ) -> None:
         super().__init__(config, state, {CONNECTION: connection})
+        assert config.h11_max_incomplete_event_size is not None
+        self.conn = StrictConnection(h11.SERVER, config.h11_max_incomplete_event_size)
         self.logger = _SILENT
         self._counted = connections
         self._connection = connection

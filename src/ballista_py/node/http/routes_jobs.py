@@ -95,7 +95,7 @@ def routes(jobs: Callable[[], Jobs], door: HttpDoor) -> list[HTTPRouteHandler]:
         chunk: Annotated[int | None, _CHUNK] = None,
     ) -> StreamedAnswer:
         """The rows of one chunk, or of all, in the form that `Accept` asks for, as those of `/v1/sql`."""
-        form = form_for(request.headers.get("accept", ""))
+        form = form_for(", ".join(request.headers.getall("accept", [])))
         command = job_rows_command(job_id, chunk)
         return StreamedAnswer(door, door.call(request), lambda _: jobs().rows(command), form, 0)
 

@@ -40,7 +40,7 @@ def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
         The answer has the form that `Accept` asks for: JSON (an array of objects), NDJSON, CSV or an Arrow stream. It
         is sent as it is made. One that breaks off ends the connection without the end of its body.
         """
-        form = form_for(request.headers.get("accept", ""))
+        form = form_for(", ".join(request.headers.getall("accept", [])))
         content_type = request.headers.get("content-type", "")
         body = await door.body(request, max_body_bytes(content_type))
         posted = read_statement(content_type, body)

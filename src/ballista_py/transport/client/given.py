@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ballista_py.errors import SqlError
 from ballista_py.transport.flight_sql.statement import ipc_bytes
+from ballista_py.utf8 import require_utf8
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
@@ -38,6 +39,8 @@ def parameters_text(parameters: Parameters | None) -> str:
         kind = type(parameters).__name__
         raise SqlError(f"parameters are a list of values, or values by name in a dict, not {kind}: write [value]")
     if isinstance(parameters, Mapping):
+        for name in parameters:
+            require_utf8("a parameter's name", str(name))
         named = [(marked(str(name)), value) for name, value in parameters.items()]
     else:
         named = [(str(number), value) for number, value in enumerate(parameters, 1)]

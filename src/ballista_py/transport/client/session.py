@@ -10,6 +10,8 @@ from attrs import define, field, frozen
 from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.given import Parameters, parameters_text, require_dialect
+from ballista_py.transport.flight.commands import waiting_for
+from ballista_py.utf8 import require_utf8
 
 if TYPE_CHECKING:
     from ballista_py.sql.parse.session_statements import Execute, SessionStatement
@@ -69,7 +71,8 @@ class ClientSession:
     ) -> ClientQuery | None:
         """What is to be sent for a statement; None for one that was about the session, and is done.
 
-        What is said beside the statement counts before the session. Raises `SqlError`.
+        What is said beside the statement counts before the session. Raises `SqlError`, and `InvalidData` for text
+        that is not UTF-8.
         """
         # A tokenizer, which a client that only sends rows does without.
         from ballista_py.sql.parse.session_statements import (
@@ -80,6 +83,8 @@ class ClientSession:
         )
 
         require_dialect(dialect)
+        require_utf8("the statement", query)
+        waiting_for(wait)
         explain = before_execute(query)
         said = read_session_statement(query[len(explain) :])
         row = parameters_text(parameters)

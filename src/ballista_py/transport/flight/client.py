@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from ballista_py.errors import TimeLimit, TransportError, Unauthenticated
+from ballista_py.errors import ConfigError, TimeLimit, TransportError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 from ballista_py.traces import TRACE_HEADER, told_parent
@@ -27,6 +27,7 @@ from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 from ballista_py.transport.flight.writes import WriteStream
 from ballista_py.transport.security.callers import CLUSTER_HEADER, NODE_HEADER, TOKEN_HEADER
 from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.transport.security.tokens import UNSENDABLE, is_sendable
 from ballista_py.work import stopped_by
 
 CALL_TIMEOUT_MS = 30_000
@@ -62,6 +63,8 @@ class FlightPool:
         cluster_id: str = "",
         removed: Removed | None = None,
     ) -> None:
+        if token is not None and not is_sendable(token.reveal()):
+            raise ConfigError(f"the token {UNSENDABLE}")
         self._removed = removed or Removed()
         self.cluster_id = cluster_id
         self._call_timeout_ms = call_timeout_ms

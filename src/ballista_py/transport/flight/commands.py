@@ -15,6 +15,7 @@ from typing import Any, Literal
 from attrs import Factory, frozen
 
 from ballista_py.errors import SqlError
+from ballista_py.one_line import one_line
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.refresh import WRITE_WAITS
 from ballista_py.partitions.spec import PARTITION_COLUMN
@@ -103,7 +104,7 @@ def waiting_for(wait: str | None) -> dict[str, str]:
     if wait is None:
         return {}
     if wait not in WRITE_WAITS:
-        raise SqlError(f"wait is one of {', '.join(WRITE_WAITS)}, not '{str(wait)[:60]}'")
+        raise SqlError(f"wait is one of {', '.join(WRITE_WAITS)}, not '{one_line(str(wait), 60)}'")
     return {WAIT: wait}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from ballista_py.errors import InvalidData, TransportError
+from ballista_py.utf8 import require_all_utf8
 
 MAX_BYTES = 64 << 20
 MAX_SAID_BYTES = 16 << 20  # beside rows: how a stream ended, what was answered
@@ -18,8 +19,15 @@ _BETWEEN = (b",", b":", b"[", b"{")
 
 
 def to_json(values: Mapping[str, Any]) -> bytes:
-    """The bytes of a JSON object. A value that JSON does not know becomes its text."""
-    return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    """The bytes of a JSON object. A value that JSON does not know becomes its text.
+
+    Raises `InvalidData` naming a text that is not UTF-8, and for an integer of more than 64 bits.
+    """
+    try:
+        return orjson.dumps(values, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    except orjson.JSONEncodeError as error:
+        require_all_utf8(values)
+        raise InvalidData(f"what is said cannot be sent: {error}") from None
 
 
 def sorted_json(values: Mapping[str, Any]) -> bytes:

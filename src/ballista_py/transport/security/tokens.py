@@ -20,6 +20,7 @@ from ballista_py.short_file import read_short_file
 MIN_TOKEN_CHARS = 16
 MOST_TOKENS = 2  # of one client: the old one and the new one
 RELOAD_MS = 1_000.0
+UNSENDABLE = "has a character that no header can carry: tokens are letters, digits and signs of ASCII"
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +143,8 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
         client, token = words
         if len(token) < MIN_TOKEN_CHARS:
             raise ConfigError(f"{file}:{number}: the token is shorter than {MIN_TOKEN_CHARS} characters")
+        if not is_sendable(token):
+            raise ConfigError(f"{file}:{number}: the token {UNSENDABLE}")
         if not client.isprintable():
             raise ConfigError(f"{file}:{number}: the client's name has a character that cannot be printed")
         if found.setdefault(_digest(token), client) != client:
@@ -156,6 +159,15 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
     if not found:
         raise ConfigError(f"{file}: holds no token; nobody could connect")
     return tuple(found.items())
+
+
+def is_sendable(token: str) -> bool:
+    """Whether a header can carry the token.
+
+    >>> is_sendable("s3cret~"), is_sendable("schlüssel"), is_sendable("a\\nb")
+    (True, False, False)
+    """
+    return token.isascii() and token.isprintable()
 
 
 def read_lines(file: Path, what: str) -> list[str]:
