@@ -170,7 +170,7 @@ def test_all_mistakes_come_at_once_in_order_each_in_its_place(tmp_path):
     )
     assert [str(problem).removeprefix(f"{tmp_path}/") for problem in found.problems] == [
         "app.yaml:2:7: name: 12 is a number or a truth value to YAML: write '12', in quotes",
-        "app.yaml:4:10: unknown field 'dataset'; did you mean 'datasets'?",
+        "app.yaml:4:1: unknown field 'dataset'; did you mean 'datasets'?",
         "app.yaml:9:48: datasets[0].acceleration.engine: every table has the engine of its executors: start those "
         "with --engine duckdb or --engine polars",
         "app.yaml:11:11: datasets[1].from: there is no connector 'mysql': take a path, file:, s3:// or another URL "
@@ -239,7 +239,7 @@ def test_what_an_engine_finds_wrong_is_told_in_its_place(tmp_path):
         + EVENTS.partition("datasets:\n")[2].replace("events", "other").replace("bucket(2, id)", "bucket(2, nope)")
     )
     first, second = check_app(str(path)).problems
-    assert (first.place, second.place) == (f"{path}:5:5", f"{path}:9:5")
+    assert (first.place, second.place) == (f"{path}:7:32", f"{path}:11:34")
     assert "bigintt" in first.text
     assert "nope" in second.text
 
@@ -370,7 +370,7 @@ def test_the_commands_check_compare_and_apply_without_a_node(tmp_path):
     code, _, told = run("check", str(path))
     assert (code, told) == (
         1,
-        f"{path}:8:8: unknown field 'bogus'; known are datasets, name, prune, revision, runtime, version, views\n",
+        f"{path}:8:1: unknown field 'bogus'; known are datasets, name, prune, revision, runtime, version, views\n",
     )
     path.write_text(EVENTS)
     code, said, _ = run("check", str(path), "--json")
@@ -460,3 +460,99 @@ def test_what_no_cluster_could_apply_is_told_by_check(tmp_path, text, said):
     path = tmp_path / "app.yaml"
     path.write_text(text)
     assert said in " ".join(map(str, check_app(str(path)).problems))
+
+
+PIECES = """\
+version: v1
+name: shop
+revision: 1
+datasets:
+  - name: t
+    columns:
+      - name: id
+        type: bigint
+      - name: a
+        type: bigintt
+      - name: b
+        type: int
+        default: 1 +
+      - name: c
+        type: int
+        default: "'x'"
+    acceleration:
+      partition_by: ["bucket(2, id)"]
+  - name: u
+    columns:
+      - name: id
+        type: bigint
+      - name: d
+        type: float
+    checks: ["nope > 1", "id > 0", "id >"]
+    acceleration:
+      partition_by: ["bucket(2, nope)"]
+      primary_key: [d]
+      retention_sql: DELETE FROM u WHERE x < 1
+      retention_check_interval: 1h
+  - name: v
+    columns:
+      - name: id
+        type: bigint
+    acceleration:
+      partition_by: ["bucket(2, id)"]
+  - name: w
+    columns:
+      - {name: id, type: varchar}
+    colocate_with: v
+    acceleration:
+      partition_by: ["bucket(2, id)"]
+views:
+  - name: v1
+    sql: select nope from v
+  - name: v2
+    sql: select * from read_csv('/etc/passwd')
+  - name: v3
+    sql: select id from v
+  - name: v4
+    sql: select nope from v3
+  - name: v5
+    sql: select nope from elsewhere
+  - name: v6
+    sql: select id from v5
+"""
+
+
+def test_each_piece_that_is_wrong_is_told_where_it_stands(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text(PIECES)
+    found = [(problem.path, problem.text, problem.place) for problem in check_app(str(path)).problems]
+    shown = PIECES.splitlines()
+    assert [(where, shown[int(place.split(":")[1]) - 1].strip()) for where, _, place in found] == [
+        ("datasets[0].columns[1].type", "type: bigintt"),
+        ("datasets[0].columns[2].default", "default: 1 +"),
+        ("datasets[0].columns[3].default", """default: "'x'\""""),
+        ("datasets[1].checks", 'checks: ["nope > 1", "id > 0", "id >"]'),
+        ("datasets[1].checks", 'checks: ["nope > 1", "id > 0", "id >"]'),
+        ("datasets[1].acceleration.retention_sql", "retention_sql: DELETE FROM u WHERE x < 1"),
+        ("datasets[1].acceleration.partition_by", 'partition_by: ["bucket(2, nope)"]'),
+        ("datasets[3]", "- name: w"),
+        ("views[0].sql", "sql: select nope from v"),
+        ("views[1].sql", "sql: select * from read_csv('/etc/passwd')"),
+        ("views[3].sql", "sql: select nope from v3"),
+    ]
+    texts = [text for _, text, _ in found]
+    assert texts[1].startswith("1 + is no constant of its type: syntax error")
+    assert texts[2].startswith("'x' is no constant of its type: Could not convert string 'x' to INTEGER")
+    assert "read_csv' cannot be used here" in texts[9]
+
+
+def test_names_of_fields_are_where_they_are_and_a_file_of_nothing_is_empty(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text("version: v1\nname: a\nrevision: 1\nfoo:\n   bar: 1\n")
+    (problem,) = check_app(str(path)).problems
+    assert str(problem).startswith(f"{path}:4:1: unknown field 'foo'")
+    path.write_text("name: a\nrevision: 1\nname:\n   b\n")
+    (problem,) = check_app(str(path)).problems
+    assert str(problem) == f"{path}:3:1: 'name' is given twice (see {path}:1:1): keep one"
+    for text in ("null\n", "~\n", "", "# nothing\n"):
+        path.write_text(text)
+        assert all("is missing" in str(problem) for problem in check_app(str(path)).problems)

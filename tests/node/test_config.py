@@ -127,7 +127,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BASE + 'flight_port: "80"\n', "flight_port"),
         (BASE + "flight_port: 70000\n", ":5:14: flight_port"),
         (BASE + "flight_port: " + "9" * 5_000, "flight_port"),
-        (BASE + "ttl-ms: 1\nttl_ms: 2\n", "ttl_ms: is given twice; the first is at .*:5:9"),
+        (BASE + "ttl-ms: 1\nttl_ms: 2\n", "ttl_ms: is given twice; the first is at .*:5:1"),
         (BASE + "ttl_ms: 1\nttl_ms: 2\n", "given twice"),
         (BASE + "ttl_sm: 1\n", ":5:9: unknown field 'ttl_sm'; did you mean 'ttl_ms'"),
         (BASE + "labels: {rack: 1, rack: 2}\n", "given twice"),

@@ -118,7 +118,7 @@ class _Reader:
             self.places[below] = found.place
             if name not in known:
                 shown = name if len(name) <= MAX_SHOWN else name[:MAX_SHOWN] + "…"
-                self.note(found.place, path, f"unknown field {shown!a}; {_meant(name, field)}")
+                self.note(found.named or found.place, path, f"unknown field {shown!a}; {_meant(name, field)}")
             elif known[name].refused:
                 self.note(found.place, below, known[name].refused)
             else:

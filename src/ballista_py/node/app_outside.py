@@ -46,8 +46,8 @@ def check_app(path: str) -> AppFile:
     if file.readable is None:
         return file
     with _declarations() as declarations:
-        wrong = declared_problems(file.readable, declarations)
-        wrong += view_problems(file.readable, declarations.checks.engine)
+        wrong, catalog = declared_problems(file.readable, declarations)
+        wrong += view_problems(file.readable, catalog, declarations.checks.engine)
         wrong += _location_problems(file)
         found = [file.placed(problem) for problem in wrong]
     known = {(problem.place, problem.path) for problem in file.problems}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import yaml
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ballista_py.errors import ConfigError
 from ballista_py.short_file import read_short_file
@@ -19,6 +19,7 @@ from ballista_py.short_file import read_short_file
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 8
 _MAX_PROBLEM = 200
+_NOTHING = ("", "~", "null", "Null", "NULL")
 
 # How a text was given: as a bare word of the file, in quotes there, or on the command line.
 Style: TypeAlias = Literal["plain", "quoted", "flag"]
@@ -26,11 +27,12 @@ Style: TypeAlias = Literal["plain", "quoted", "flag"]
 
 @frozen
 class GivenValue:
-    """One value as it was given, and where ("node.yaml:3:10", or nothing for a flag)."""
+    """One value as it was given, and where ("node.yaml:3:10", or nothing for a flag). Its name is at `named`."""
 
     value: str | tuple[GivenValue, ...] | Mapping[str, GivenValue]
     place: str = ""
     style: Style = "plain"
+    named: str = ""
 
     def error(self, name: str, problem: str) -> ConfigError:
         """What is wrong with it, as the value of the field `name`."""
@@ -77,7 +79,7 @@ def read_config_file(path: str, *, as_written: bool = False) -> Mapping[str, Giv
     for name, value in top.value.items():
         field = name.replace("-", "_")
         if field in fields:
-            raise value.error(field, f"is given twice; the first is at {fields[field].place}: keep one")
+            raise value.error(field, f"is given twice; the first is at {fields[field].named}: keep one")
         fields[field] = value
     return fields
 
@@ -116,7 +118,7 @@ def _document(path: str, events: Iterator[Any]) -> GivenValue | None:
             if top is not None:
                 raise ConfigError(f"{_place(path, event)}: a second document (---): a configuration is one")
             top = _value(path, next(events), events, 1)
-    if top is not None and top.value == "" and top.style == "plain":
+    if top is not None and top.style == "plain" and top.value in _NOTHING:
         return None
     return top
 
@@ -138,11 +140,11 @@ def _value(path: str, event: Any, events: Iterator[Any], depth: int) -> GivenVal
             raise ConfigError(f"{_place(path, event)}: a name was expected here, not a list or a mapping")
         value = _value(path, next(events), events, depth + 1)
         if event.value in entries:
-            first = entries[event.value].place
+            first = entries[event.value].named
             raise ConfigError(
                 f"{_place(path, event)}: {_shown(event.value)} is given twice (see {first}): keep one"
             )
-        entries[event.value] = value
+        entries[event.value] = evolve(value, named=_place(path, event))
     return GivenValue(entries, place)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from attrs import evolve, field, frozen
@@ -143,8 +144,11 @@ class Declarations:
         return made
 
 
-def declared_problems(app: Application, declarations: Declarations) -> list[Problem]:
-    """What an engine finds wrong with the columns, keys and conditions of datasets without a source."""
+def declared_problems(app: Application, declarations: Declarations) -> tuple[list[Problem], ClusterDocument]:
+    """What an engine finds wrong with the columns, keys and conditions of datasets without a source.
+
+    Beside it a catalog of those in which it finds nothing.
+    """
     found: list[Problem] = []
     cluster = ClusterDocument()
     for dataset in in_order(app.datasets):
@@ -157,8 +161,52 @@ def declared_problems(app: Application, declarations: Declarations) -> list[Prob
         try:
             cluster = cluster.with_table(declarations.table(alone, cluster))
         except BallistaError as error:
-            found.append(Problem(app.path_of(dataset.name), error.message))
-    return found
+            path = app.path_of(dataset.name)
+            pieces = [*_wrong_pieces(alone, declarations)] or [("", error.message)]
+            found += [Problem(f"{path}{where}", text) for where, text in pieces]
+    return found, cluster
+
+
+def _wrong_pieces(dataset: DeclaredDataset, declarations: Declarations) -> Iterator[tuple[str, str]]:
+    """Which pieces of a wrong dataset are wrong without the others, and how: where they stand below it.
+
+    Nothing for one whose pieces are wrong together only.
+    """
+    bare = evolve(
+        dataset, primary_key=(), checks=(), retention=None, partition_by=(), distribution="replicated",
+        colocate_with=None,
+    )  # fmt: skip
+
+    def wrong(**pieces: Any) -> str:
+        try:
+            declarations.table(evolve(bare, **pieces), ClusterDocument())
+        except BallistaError as error:
+            return error.message
+        return ""
+
+    columns_are_right = True
+    for number, column in enumerate(dataset.columns):
+        plain = evolve(column, default=None)
+        if text := wrong(columns=(plain,)):
+            yield f".columns[{number}].type", text
+        elif column.default is not None and (text := wrong(columns=(column,))):
+            yield f".columns[{number}].default", f"{column.default} is no constant of its type: {text}"
+        else:
+            continue
+        columns_are_right = False
+    if not columns_are_right:
+        return
+    for check in dataset.checks:
+        if text := wrong(checks=(check,)):
+            yield ".checks", text
+    if dataset.primary_key and (text := wrong(primary_key=dataset.primary_key)):
+        yield ".acceleration.primary_key", text
+    if dataset.retention is not None and (text := wrong(retention=dataset.retention)):
+        yield ".acceleration.retention_sql", text
+    if dataset.partition_by:
+        split = {"partition_by": dataset.partition_by, "distribution": dataset.distribution}
+        if text := wrong(**split):
+            yield ".acceleration.partition_by", text
 
 
 def _declaration(column: DatasetColumn) -> str:

@@ -42,7 +42,10 @@ def with_view(
 ) -> ClusterDocument:
     """The catalog with the view. Raises what CREATE OR REPLACE VIEW raises."""
     change = read_view(view, engine)
-    made = declared_view(change, view_of_documents(cluster), WrittenViews(engine))
+    try:
+        made = declared_view(change, view_of_documents(cluster), WrittenViews(engine))
+    except SqlError as error:
+        raise without_position(error) from None
     done = with_declared(cluster, change, made, None).with_commented_view(view.name, view.description)
     return done if mark is None else done.noted(mark)
 
@@ -65,9 +68,23 @@ def views_in_order(views: Sequence[DeclaredView], engine: Engine) -> list[Declar
     return placed
 
 
-def view_problems(app: Application, engine: Engine) -> list[Problem]:
-    """What an engine finds wrong with the texts of views, by themselves, and which would read themselves."""
-    return [*_problems(app, engine)]
+def view_problems(app: Application, catalog: ClusterDocument, engine: Engine) -> list[Problem]:
+    """What an engine finds wrong with views, and which would read themselves.
+
+    A view that reads nothing but tables of the `catalog`, and views that do so, is made over them; of any other the
+    text alone is looked at, since the columns of sources, and tables that a file does not name, are not known here.
+    """
+    found = [*_problems(app, engine)]
+    wrong = {problem.path for problem in found}
+    for view in views_in_order(app.views, engine):
+        path = f"{app.path_of(view.name)}.sql"
+        if path in wrong or not set(read_view(view, engine).reads) <= {*catalog.tables, *catalog.views}:
+            continue
+        try:
+            catalog = with_view(view, catalog, engine)
+        except BallistaError as error:
+            found.append(Problem(path, error.message))
+    return found
 
 
 def _problems(app: Application, engine: Engine) -> Iterator[Problem]:
