@@ -184,7 +184,7 @@ def test_nodes_that_do_not_answer_fail_the_whole_history_and_are_named(small):
     small.kill("executor-2")
     small.kill("scheduler-2")
     with connect(first) as client:
-        with pytest.raises(NodeSilent, match="'executor-2', 'scheduler-2' did not say within"):
+        with pytest.raises(NodeSilent, match="'executor-2', 'scheduler-2' did not say what it did"):
             client.sql("select * from runtime.task_history")
         assert client.sql("select * from runtime.local_task_history").num_rows > 0
 
@@ -194,7 +194,7 @@ def test_a_node_that_stands_still_is_waited_for_and_named():
     with LocalCluster(schedulers=1, executors=2) as cluster:
         os.kill(cluster.pid("executor-2"), signal.SIGSTOP)
         try:
-            with pytest.raises(NodeSilent, match="'executor-2' did not say within"):
+            with pytest.raises(NodeSilent, match="'executor-2' did not say what it did"):
                 cluster.sql("select * from runtime.task_history")
         finally:
             os.kill(cluster.pid("executor-2"), signal.SIGCONT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import BallistaError, ConfigError, InvalidData, SqlError
+from ballista_py.errors import BallistaError, ConfigError, InvalidData, SqlError, TransportError
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.client.client import Client, connect
 from ballista_py.transport.endpoints import Address
@@ -86,3 +86,10 @@ def test_the_place_of_a_text_is_told_however_deep_it_is():
     ):
         with pytest.raises(BallistaError, match=place):
             to_json(values)
+
+
+def test_a_host_that_there_is_not_was_never_asked():
+    with pytest.raises(
+        TransportError, match=r"node nosuchhost\.invalid:1 cannot be reached: there is no such host"
+    ):
+        connect("nosuchhost.invalid:1")

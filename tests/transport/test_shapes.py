@@ -211,3 +211,10 @@ def test_nodes_look_at_a_command_before_they_use_it(command):
     ):
         with pytest.raises(InvalidData, match="the command is malformed: '"):
             answer()
+
+
+def test_the_name_of_a_job_has_the_bound_that_is_said():
+    check_question("submit_job", {"query": "select 1", "name": "n" * 200})
+    for name in (5, "n" * 201):
+        with pytest.raises(InvalidData, match=r"name.* at most 200 characters"):
+            check_question("submit_job", {"query": "select 1", "name": name})

@@ -223,3 +223,9 @@ def test_a_moment_beyond_what_arrow_can_write_is_refused_with_and_without_a_zone
     far = pa.Array.from_buffers(pa.timestamp("us", zone), 1, pa.array([6 * 10**18], pa.int64()).buffers())
     with pytest.raises(SqlError, match="CAST it to VARCHAR"):
         json_column(far)
+
+
+def test_what_is_said_of_a_long_name_is_short():
+    said = error_reply(SqlError("there is no table '" + "x" * 500_000 + "'"))
+    assert said.status == 400
+    assert len(said.body) < 1_100

@@ -10,6 +10,8 @@ import orjson
 from attrs import field, frozen
 
 from ballista_py.errors import BallistaError, named, to_wire
+from ballista_py.one_line import one_line
+from ballista_py.transport.flight.errors import MAX_MESSAGE_CHARS
 from ballista_py.transport.statuses import status_of
 
 _log = logging.getLogger(__name__)
@@ -46,7 +48,8 @@ def told(error: BaseException) -> dict[str, Any]:
     if not isinstance(error, BallistaError):
         _log.error("a request failed for a reason that its client is not told", exc_info=error)
     wire = to_wire(error)
-    return {"error": " ".join(str(wire["message"]).split()), "code": wire["code"]}
+    message = " ".join(str(wire["message"])[: 2 * MAX_MESSAGE_CHARS].split())
+    return {"error": one_line(message, MAX_MESSAGE_CHARS), "code": wire["code"]}
 
 
 def error_reply(error: BaseException) -> ErrorReply:

@@ -55,8 +55,8 @@ class Histories:
             named = ", ".join(f"'{name}'" for name in sorted(silent)[:MAX_NAMED])
             more = "" if len(silent) <= MAX_NAMED else f" and {len(silent) - MAX_NAMED} more"
             raise NodeSilent(
-                f"{named}{more} did not say within {wait_s:g} s what it did, and a history lacks no node: ask again "
-                "when it answers or counts as dead, or read runtime.local_task_history"
+                f"{named}{more} did not say what it did, at once or within {wait_s:g} s, and a history lacks no node: "
+                "ask again when it answers or counts as dead, or read runtime.local_task_history"
             )
         found = [task for report in reports.values() for task in report.tasks]
         return found + [task for tasks in asked.values() for task in tasks or ()]

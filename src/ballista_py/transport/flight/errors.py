@@ -29,6 +29,7 @@ MAX_WIRE_BYTES = 3_000
 _NEVER_CONNECTED = "failed to connect to all addresses"
 _NOT_ACCEPTED = re.compile(r"certificate verify failed: ([\w \-]+)")
 _NOT_NAMED = re.compile(r"Peer name (\S+) is not in peer certificate")
+_NO_SUCH_HOST = re.compile(r"errors resolving |DNS resolution failed|address lookup failed")
 _HUNG_UP = re.compile(r"Socket closed|Connection reset by peer")
 _OTHER_HTTP = "Failed parsing HTTP/2"
 
@@ -73,6 +74,9 @@ def from_flight(error: Exception, address: str) -> BallistaError:
     if isinstance(error, flight.FlightCancelledError):
         return TransportError(f"the call to node {address} was cancelled", peer=address)
     if isinstance(error, flight.FlightUnavailableError):
+        if _NO_SUCH_HOST.search(str(error)):
+            reason = "there is no such host, or nobody who knows it answers"
+            return TransportError(f"node {address} cannot be reached: {reason}", peer=address, sent=False)
         if _NEVER_CONNECTED in str(error):
             reason = _why_unreachable(str(error))
             return TransportError(f"node {address} cannot be reached{reason}", peer=address, sent=False)

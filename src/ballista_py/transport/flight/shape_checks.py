@@ -64,9 +64,17 @@ def kept_token(value: Any, place: str) -> None:
         refuse(place, f"a text of at most {MAX_KEPT_TOKEN_CHARS:,} characters")
 
 
-def name(value: Any, place: str) -> None:
-    if not isinstance(value, str) or len(value) > MAX_NAME_CHARS:
-        refuse(place, f"a text of at most {MAX_NAME_CHARS:,} characters")
+def shorter(most_chars: int) -> Check:
+    """A text of at most so many characters."""
+
+    def check(value: Any, place: str) -> None:
+        if not isinstance(value, str) or len(value) > most_chars:
+            refuse(place, f"a text of at most {most_chars:,} characters")
+
+    return check
+
+
+name = shorter(MAX_NAME_CHARS)
 
 
 def path(value: Any, place: str) -> None:

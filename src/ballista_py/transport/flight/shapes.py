@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from ballista_py.partitions.refresh import ON_SCHEMA_CHANGE, REFRESH_MODES, WRITE_WAITS
 from ballista_py.partitions.table import FILE_FORMATS, Distribution
+from ballista_py.state.documents.jobs import MAX_NAME_CHARS
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
     APPLY,
@@ -221,7 +222,7 @@ _QUESTIONS: Mapping[str, shape.Check] = {
         _STATEMENT,
         {
             **_ASKED,
-            "name": shape.name,
+            "name": shape.shorter(MAX_NAME_CHARS),
             "priority": shape.count,
             "job_id": shape.maybe(shape.name),
         },
