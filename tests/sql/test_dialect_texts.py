@@ -1,4 +1,4 @@
-"""Dates and timestamps of Spark's dialect as text, as Spark writes them."""
+"""Values of Spark's dialect as text, as Spark writes them."""
 
 import duckdb
 import pytest
@@ -26,3 +26,10 @@ from ballista_py.sql.parse.kind import engine_sql
 def test_a_year_of_five_digits_or_before_1_has_a_sign(expression, text):
     assert duckdb.sql(engine_sql(f"select {expression}", "spark")).fetchall() == [(text,)]
     assert engine_sql("select cast(date '2024-01-31' as text)", "postgres").startswith("SELECT CAST")
+
+
+@pytest.mark.parametrize("value", ["nullif(0.05, 0)", "cast(0.05 as decimal(2, 2))", "cast(0.05 as decimal(18, 2))"])
+def test_a_decimal_has_a_digit_before_its_point(value):
+    """The engine writes `.05` where the type has no room for one."""
+    for sign, text in (("", "0.05"), ("-", "-0.05")):
+        assert duckdb.sql(engine_sql(f"select cast({sign}{value} as string)", "spark")).fetchall() == [(text,)]
