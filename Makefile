@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: whole soak soak-changes scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
+.PHONY: whole whole-all soak soak-changes scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,10 +20,13 @@ demo: .venv/.ready-demo ## answer TPC-H queries on a real local cluster, kill no
 	@$(BIN)/ballista-py demo --scale $(SCALE)
 
 test: .venv/.ready-dev ## run the fast tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not whole"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "not long and not whole"
 
-whole: .venv/.ready-dev ## run the tests that start clusters of whole processes, or Spark
+whole: .venv/.ready-dev ## run the tests that start clusters of whole processes, or Spark: a fourth of them, others for every state of src
 	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
+
+whole-all: .venv/.ready-dev ## the same, with those that make whole runs in turns: before a change is handed in
+	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
 
 coverage: .venv/.ready-dev ## run the tests of both and tell which lines none of them ran
 	@rm -f .coverage .coverage.*

@@ -1,7 +1,8 @@
 """A test marked `share(n)` runs an n-th of its parameters, others for every state of `src`; `make long` runs all.
 
 Tests of whole processes and of Spark are marked `whole` by their folder: `make test` leaves them to `make whole`,
-which runs what shares a JVM or a cluster over TPC-H in one worker each, so that one of either is started.
+which runs what shares a JVM or a cluster over TPC-H in one worker each, so that one of either is started. Those of
+`ALWAYS` run for every state of `src`; the other files in turns, each for every fourth one; `make whole-all` runs all.
 
 Generated examples: 40 of each test, more for a night with HYPOTHESIS_EXAMPLES=2000.
 """
@@ -21,6 +22,15 @@ from xdist.scheduler import LoadFileScheduling
 
 HERE = Path(__file__).parent
 WHOLE = {"cluster", "spark"}
+TURNS = 4
+# What a cluster is for: queries, writes, failures, jobs, every door, who gets in, and the pipeline.
+ALWAYS = {
+    "cluster": (
+        "answers", "client_doors", "error_lines", "failures", "flight_sql", "given_parameters", "jobs", "security",
+        "statement_rules", "tpch", "walks", "writes",
+    ),
+    "spark": ("bucket_golden", "pipeline", "statements"),
+}  # fmt: skip
 # Fixtures of a run that take half a minute and a gigabyte: the folder, the names by which tests take one, and its own.
 SHARED = {
     "tpch": ("cluster", "cluster|tpch_state", "cluster"),
@@ -39,19 +49,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if "BALLISTA_ALL_SHARES" in os.environ or any("::" in argument for argument in config.args):
         return
     first = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0")) // 1_000
+    waits = set() if any(argument.endswith(".py") for argument in config.args) else waiting(first)
     seen: Counter[str] = Counter()
     kept, left_out = [], []
     for item in items:
         mark = item.get_closest_marker("share")
-        if mark is None:
-            kept.append(item)
-            continue
         name = item.nodeid.partition("[")[0]
-        (kept if (seen[name] + first) % mark.args[0] == 0 else left_out).append(item)
-        seen[name] += 1
+        is_kept = item.path not in waits and (mark is None or (seen[name] + first) % mark.args[0] == 0)
+        (kept if is_kept else left_out).append(item)
+        seen[name] += mark is not None
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def waiting(first: int) -> set[Path]:
+    """The files of whole processes whose turn it is not."""
+    found: set[Path] = set()
+    for folder, always in ALWAYS.items():
+        names = sorted(
+            path for path in (HERE / folder).glob("test_*.py") if path.stem[len("test_") :] not in always
+        )
+        found |= {path for number, path in enumerate(names) if (number + first) % TURNS}
+    return found
 
 
 class Together(LoadFileScheduling):

@@ -12,7 +12,7 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 
 
 def require_utf8(what: str, text: object) -> None:
-    """Raise `InvalidData` for a text that has no bytes in UTF-8; what is no text at all is somebody else's.
+    r"""Raise `InvalidData` for a text that has no bytes in UTF-8; what is no text at all is somebody else's.
 
     >>> require_utf8("the statement", "select \udcff")
     Traceback (most recent call last):
@@ -27,7 +27,7 @@ def require_utf8(what: str, text: object) -> None:
 
 
 def require_all_utf8(values: Mapping[str, Any]) -> None:
-    """Raise `InvalidData` naming the first text of JSON values, names counted, that has no bytes in UTF-8.
+    r"""Raise `InvalidData` naming the first text of JSON values, names counted, that has no bytes in UTF-8.
 
     >>> require_all_utf8({"rows": [{"name": "\ud800"}]})
     Traceback (most recent call last):
