@@ -28,7 +28,9 @@ def test_a_year_of_five_digits_or_before_1_has_a_sign(expression, text):
     assert engine_sql("select cast(date '2024-01-31' as text)", "postgres").startswith("SELECT CAST")
 
 
-@pytest.mark.parametrize("value", ["nullif(0.05, 0)", "cast(0.05 as decimal(2, 2))", "cast(0.05 as decimal(18, 2))"])
+@pytest.mark.parametrize(
+    "value", ["nullif(0.05, 0)", "cast(0.05 as decimal(2, 2))", "cast(0.05 as decimal(18, 2))"]
+)
 def test_a_decimal_has_a_digit_before_its_point(value):
     """The engine writes `.05` where the type has no room for one."""
     for sign, text in (("", "0.05"), ("-", "-0.05")):

@@ -131,7 +131,7 @@ def _as_text(kind: ValueType, expr: exp.Expr, dialect: str) -> exp.Expr | None:
     if kind.family in ("int", "bool", "date", "timestamp"):
         return cast_to(expr, TEXT)
     if kind.family == "decimal" and kind.size and kind.scale <= 18 and dialect == "spark":
-        # With the digits of its type behind the point, and one before it: the engine writes none where there is no room.
+        # With the digits of its type behind the point, and one before it, for which the type may have no room.
         wide = ValueType("decimal", max(kind.size, kind.scale + 1), kind.scale)
         return cast_to(cast_to(expr, wide), TEXT)
     return None
