@@ -6,6 +6,8 @@ MUTANTS ?= 40
 BIN := .venv/bin
 # Tests start hundreds of nodes: without byte code each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
+# Where tests of whole processes lie: to collect all others takes a minute.
+WHOLE := tests/cluster tests/spark tests/state/cloud
 .DEFAULT_GOAL := help
 .PHONY: whole whole-all soak soak-changes scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
@@ -23,17 +25,17 @@ test: .venv/.ready-dev ## run the fast tests
 	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "not long and not whole"
 
 whole: .venv/.ready-dev ## run the tests that start clusters of whole processes, or Spark: a fourth of them, others for every state of src
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(WHOLE) -m "whole and not long"
 
 whole-all: .venv/.ready-dev ## the same, with those that make whole runs in turns: before a change is handed in
-	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -n 3 --dist loadfile -m "whole and not long"
+	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -n 3 --dist loadfile $(WHOLE) -m "whole and not long"
 
 coverage: .venv/.ready-dev ## run the tests of both and tell which lines none of them ran
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
 
 long: .venv/.ready-dev ## run the tests that take minutes, and those of which the others run a share
-	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -m "long or share"
+	@BALLISTA_ALL_SHARES=1 $(BIN)/python -m pytest -m "long or share or turn"
 
 sim: .venv/.ready-dev ## simulate 10,000 virtual hours full of faults; goes on where it was stopped
 	@$(BIN)/ballista-py sim run --seeds 10000 --hours 1 --done .venv/sim-done.txt

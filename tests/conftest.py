@@ -1,5 +1,7 @@
 """A test marked `share(n)` runs an n-th of its parameters, others for every state of `src`; `make long` runs all.
 
+One marked `turn(n)` runs for every n-th state of `src`: it takes seconds, and is one of several that look at one thing.
+
 Tests of whole processes and of Spark are marked `whole` by their folder: `make test` leaves them to `make whole`,
 which runs what shares a JVM or a cluster over TPC-H in one worker each, so that one of either is started. Those of
 `ALWAYS` run for every state of `src`; the other files in turns, each for every fourth one; `make whole-all` runs all.
@@ -15,6 +17,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -55,7 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = item.get_closest_marker("share")
         name = item.nodeid.partition("[")[0]
+        turn = item.get_closest_marker("turn")
         is_kept = item.path not in waits and (mark is None or (seen[name] + first) % mark.args[0] == 0)
+        is_kept = is_kept and (turn is None or (crc32(name.encode()) + first) % turn.args[0] == 0)
         (kept if is_kept else left_out).append(item)
         seen[name] += mark is not None
     if left_out:

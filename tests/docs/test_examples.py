@@ -17,6 +17,7 @@ def test_there_are_six_examples_and_none_is_long():
         assert len(lines) < 40, path.name
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("place", ["memory", "folder"])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_says_what_it_did(path, place, tmp_path):
@@ -26,6 +27,7 @@ def test_an_example_runs_and_says_what_it_did(path, place, tmp_path):
     assert done.stdout
 
 
+@pytest.mark.turn(3)
 def test_the_first_example_of_the_landing_page_runs(tmp_path):
     page = EXAMPLES[0].parents[1] / "index.md"
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)

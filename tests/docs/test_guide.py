@@ -93,6 +93,7 @@ def cluster():
         yield cluster
 
 
+@pytest.mark.turn(3)
 def test_every_statement_of_the_guide_runs(cluster):
     asked = statements()
     assert len(asked) >= 11

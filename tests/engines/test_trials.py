@@ -145,6 +145,7 @@ CATALOG = pa.schema([("ordinal_position", pa.int32())])
 MOMENT = "make_timestamp(-9223372036854775807 - {})::varchar"
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     "text",
     [
@@ -172,6 +173,7 @@ def test_all_that_an_engine_computes_of_a_statement_is_tried(workers, text):
         workers.try_statement(text, None, {**SCHEMAS, "information_schema.columns": CATALOG})
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     "text",
     [
@@ -204,6 +206,7 @@ def test_statements_that_are_right_are_understood(workers, started, text):
 OVER_INTERVALS = "select 1 from (select $1 as v) x asof join (select $1 as v) y on x.v >= y.v"
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("kind", [pa.duration("us"), pa.duration("s"), pa.month_day_nano_interval()])
 def test_values_of_other_types_are_another_statement(workers, kind):
     given = pa.schema([("1", kind)])
@@ -228,6 +231,7 @@ def test_a_plain_text_with_values_that_are_not_is_tried(kind):
     assert len(tries.tried) == 1
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     ("text", "given"),
     [
@@ -297,6 +301,7 @@ def test_a_trial_that_takes_long_steps_back(failing, started):
             asked.result()
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("steps_back", [True, False])
 def test_processes_do_not_pile_up(workers, started, steps_back, monkeypatch):
     for number in range(6):
@@ -315,6 +320,7 @@ def test_processes_do_not_pile_up(workers, started, steps_back, monkeypatch):
             process._process.wait(60)
 
 
+@pytest.mark.turn(3)
 def test_long_statements_take_no_place_of_trials(workers, monkeypatch):
     monkeypatch.setattr("ballista_py.engines.apart.workers.AT_ONCE", 8)  # none of these is ever asked
     busy = [workers._acquire(1 << 20, 1) for _ in range(8)]

@@ -365,6 +365,7 @@ def test_what_others_take_is_not_the_fault_of_a_lookup(duck, sql, takes):
     assert sum(batch.num_rows for batch in spared.batches()) >= 1
 
 
+@pytest.mark.turn(3)
 def test_a_query_that_is_dropped_unread_lets_its_process_go(duck):
     for _ in range(20):
         duck.query("select repeat('ab', 2) as c")
@@ -472,6 +473,7 @@ def test_a_process_whose_change_failed_over_a_value_serves_the_next_statement(du
     assert len(duck.started) == 1
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("at", [0, 3_000, 60_000, 99_999])
 def test_a_process_whose_query_failed_amid_its_rows_gives_none_of_them_to_the_next_one(duck, at):
     """Both streams have the same name, so a thread of the first statement would take rows of the second."""
@@ -510,6 +512,7 @@ def test_rows_of_a_statement_that_is_over_are_asked_for_no_more():
             theirs.recv(1)
 
 
+@pytest.mark.turn(3)
 def test_processes_of_a_crowd_are_kept_for_the_next_one_and_end_when_none_comes(tmp_path, monkeypatch):
     pool, started = workers(tmp_path, max_bytes=4 << 30)
     duck = DuckDBEngine(workers=pool, runtime=RUNTIME)

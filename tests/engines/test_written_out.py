@@ -99,6 +99,7 @@ def test_names_that_are_used_once_are_not_counted_twice(binder):
     assert checked(binder, f"with c0 as (select id as x, v from t){steps} select * from c29").written.of(1) < 1_000
 
 
+@pytest.mark.turn(3)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("made", [aliases, in_conditions, stars, joins])
 def test_the_planner_leaves_them_to_who_can_be_ended(made):

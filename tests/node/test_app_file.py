@@ -364,6 +364,7 @@ def run(*words):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.turn(3)
 def test_the_commands_check_compare_and_apply_without_a_node(tmp_path):
     path, state = tmp_path / "app.yaml", (tmp_path / "state").as_uri()
     path.write_text(EVENTS + "bogus: 1\n")

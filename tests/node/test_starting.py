@@ -47,6 +47,7 @@ def config(tmp_path):
     return make
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(("role", "port"), [(role, port) for role, ports in PORTS.items() for port in ports])
 def test_a_node_that_cannot_start_gives_back_what_it_had(config, role, port):
     """Whichever of its ports is taken: the other ones are free then and its threads are gone."""

@@ -17,6 +17,7 @@ FIRST = int(os.environ.get("BALLISTA_CHANGES_SEED", "0"))
 ROWS = pa.table({"k": [1, 2, 3, 4], "v": [10, None, 30, 40]})
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("seed", range(len(LAYOUTS)))
 def test_random_changes_do_what_one_node_does(seed):
     assert compare_changes(FIRST + seed, 12).compared >= 6

@@ -73,6 +73,7 @@ def nested(kind: str, levels: int) -> str:
     return "select " + before * levels + middle + after * levels
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
 @pytest.mark.parametrize("kind", NESTED)
 def test_nesting_of_every_kind_is_refused_with_one_line_before_it_is_parsed(kind, dialect):
@@ -81,6 +82,7 @@ def test_nesting_of_every_kind_is_refused_with_one_line_before_it_is_parsed(kind
     assert "\n" not in raised.value.message
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
 @pytest.mark.parametrize("kind", LONG)
 def test_operators_in_a_row_are_refused_with_one_line_before_they_are_parsed(kind, dialect):
@@ -118,6 +120,7 @@ def test_a_prepared_statement_and_a_change_are_told_without_a_parse():
     assert statement_kind(f"insert into t {text}") == "change"
 
 
+@pytest.mark.turn(3)
 def test_the_process_survives_whatever_nests():
     texts = [nested(kind, 30_000) for kind in NESTED] + ["select 1" + more * 30_000 for more in LONG.values()]
     program = (
@@ -158,6 +161,7 @@ def test_length_elements_and_their_limits_are_named():
         engine_sql("select 1" + "+1" * (MAX_OPERATORS + 1))
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
 @pytest.mark.parametrize(
     "text",
@@ -180,6 +184,7 @@ def test_a_text_of_too_many_elements_is_refused_before_it_is_read_to_its_end(mon
     assert sum(read) < len(text) * 3 // 4
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "postgres"])
 def test_pieces_count_what_the_whole_text_has(dialect):
     """Whatever is cut in two: texts, names, numbers, comments of all lengths."""

@@ -36,6 +36,7 @@ def clusters() -> Iterator[None]:
     _cluster.cache_clear()
 
 
+@pytest.mark.turn(3)
 @settings(
     max_examples=SHRUNK, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )

@@ -25,6 +25,7 @@ BODIES = {
 }
 
 
+@pytest.mark.turn(3)
 @pytest.mark.timeout(120)  # two to the power of 40 takes longer
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("first", ["select id as l from t", "select 1 as l"])

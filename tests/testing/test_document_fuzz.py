@@ -38,6 +38,7 @@ def test_a_case_is_a_function_of_its_seed(stored):
     assert len(set(cases)) > 80
 
 
+@pytest.mark.turn(3)
 def test_spoilt_documents_of_every_kind_end_nobody_and_are_named(capsys):
     assert {"cluster", "partition_map", "manifest", "statements", "claim", "seen", "garbage"} <= set(kinds())
     found = fuzz(FIRST_SEED, seconds=5)

@@ -51,6 +51,7 @@ def test_operators_constants_conditions_and_statements_are_changed_one_at_a_time
     assert all(ast.unparse(ast.parse(one.text)) != plain for one in mutants)
 
 
+@pytest.mark.turn(3)
 def test_a_fault_is_killed_survives_or_takes_too_long_and_the_tree_is_as_it_was(tool, tmp_path):
     module = tmp_path / "src/ballista_py/small.py"
     module.parent.mkdir(parents=True)

@@ -405,6 +405,7 @@ async def _read_all(stream):
         pass
 
 
+@pytest.mark.turn(3)
 def test_a_peer_that_reads_slowly_is_cut_off_with_a_reason_and_slows_nobody(control, kit, caplog):
     caplog.set_level(logging.WARNING)
     scheduler = control.serve(write_timeout_ms=SLOW_MS)

@@ -188,6 +188,7 @@ def send_all(port, pieces):
         over.wait(1)  # it stays open for a while
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("door", ["public", "parts"])
 @pytest.mark.parametrize("name", BOMBS)
 def test_headers_that_unpack_cost_a_port_little_and_others_are_answered(node, name, door):

@@ -180,6 +180,7 @@ def test_a_flood_is_stopped_before_grpc_sees_it(node, name):
     assert node.grown_mib() < GROWTH_MIB
 
 
+@pytest.mark.turn(3)
 def test_strangers_who_come_again_and_again_cost_little_and_nobody_else_is_dropped(node):
     over = time.monotonic() + 5
 

@@ -66,6 +66,7 @@ def rows(stream):
     return pa.Table.from_batches(stream.batches()).num_rows
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     "command", [{"think": True}, {"batches": 100, "pause_s": 0.2}, {"batches": 3, "pause_s": 30}]
 )
@@ -77,6 +78,7 @@ def test_a_node_that_is_stopped_amid_an_answer_is_lost_and_not_waited_for(node, 
         rows(stream)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("alive_ms", [3_600_000])
 def test_a_node_that_said_nothing_for_many_pings_and_is_stopped_then_is_not_waited_for_a_minute(node):
     """After two pings without an answer of the call gRPC puts the next one off by a minute unless it is told not to."""
@@ -90,12 +92,14 @@ def test_a_node_that_said_nothing_for_many_pings_and_is_stopped_then_is_not_wait
     assert time.monotonic() - stopped < 30
 
 
+@pytest.mark.turn(3)
 def test_a_stopped_node_is_not_reached_either(node, impatient):
     os.kill(node.pid, signal.SIGSTOP)
     with pytest.raises(TransportError):
         impatient.call(node.address, "members", {})
 
 
+@pytest.mark.turn(3)
 def test_a_query_whose_scheduler_is_stopped_says_so_and_a_read_goes_to_another(node, impatient, serve):
     other = serve()
     os.kill(node.pid, signal.SIGSTOP)
@@ -119,6 +123,7 @@ def test_a_stream_under_way_whose_scheduler_is_stopped_raises_scheduler_lost(nod
         list(batches)
 
 
+@pytest.mark.turn(3)
 def test_long_thinking_and_long_pauses_are_waited_for_without_end(serve, impatient):
     served = serve(alive_ms=200)
     paused = impatient.open_stream(served.address, {"batches": 2, "rows": 10, "pause_s": 1.5 * SILENCE_MS / 1e3})
@@ -127,6 +132,7 @@ def test_long_thinking_and_long_pauses_are_waited_for_without_end(serve, impatie
     thinking.cancel()
 
 
+@pytest.mark.turn(3)
 def test_a_reader_that_reads_nothing_for_a_while_loses_nothing(serve, impatient):
     served = serve(alive_ms=200)
     batches = impatient.open_stream(served.address, {"batches": 400, "rows": 10_000}).batches()
@@ -135,6 +141,7 @@ def test_a_reader_that_reads_nothing_for_a_while_loses_nothing(serve, impatient)
     assert 10_000 + sum(batch.num_rows for batch in batches) == 4_000_000
 
 
+@pytest.mark.turn(3)
 def test_the_work_for_a_client_that_is_gone_without_a_word_is_stopped_and_its_thread_is_free_again(
     kit, serve, pool
 ):

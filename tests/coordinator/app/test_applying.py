@@ -99,6 +99,7 @@ def test_a_second_time_changes_nothing(first):
     assert (first.now, len(told)) == (before, 1)
 
 
+@pytest.mark.turn(3)
 def test_killed_after_each_write_the_next_completes_it(new_cluster):
     for at in range(1, 1_000):
         cluster = new_cluster()
@@ -123,6 +124,7 @@ def test_killed_after_each_write_the_next_completes_it(new_cluster):
     assert at > 20
 
 
+@pytest.mark.turn(3)
 def test_overtaken_after_each_write_by_a_newer_file_nothing_of_the_older_is_done_afterwards(new_cluster):
     third = application(3, dataset("events", MORE, DatasetColumn(name="last", kind="int")), dataset("other"))
     for at in range(1, 1_000, 2):
@@ -170,6 +172,7 @@ def test_overtaken_amid_an_alteration_by_a_file_that_leaves_the_table_alone_it_i
     assert at > 5
 
 
+@pytest.mark.turn(3)
 def test_who_counts_as_dead_and_wakes_up_after_another_one_took_over_commits_nothing(new_cluster):
     for at in range(1, 1_000, 3):
         cluster = new_cluster()
@@ -194,6 +197,7 @@ def test_who_counts_as_dead_and_wakes_up_after_another_one_took_over_commits_not
     assert at > 20
 
 
+@pytest.mark.turn(3)
 def test_with_lost_replies_each_table_is_made_once(new_cluster):
     for seed in range(6):
         cluster = new_cluster()

@@ -110,6 +110,7 @@ def test_the_page_asks_nobody_else_and_makes_no_markup_of_texts():
     assert not re.findall(r"<style|style=|\son\w+=|<script(?![^>]*src=)", index)
 
 
+@pytest.mark.turn(3)
 def test_what_changes_is_sent_as_it_changes_and_nothing_else(serve):
     value = {"n": 1}
     part = Part(name="figures", every_ms=0, make=lambda _: value)
@@ -129,6 +130,7 @@ def test_what_changes_is_sent_as_it_changes_and_nothing_else(serve):
     events.close()
 
 
+@pytest.mark.turn(3)
 def test_nobody_gets_events_without_a_token_and_each_only_what_is_his(serve, tokens):
     _, clients, viewers = tokens
     parts = (

@@ -103,6 +103,7 @@ def wait_until(condition, seconds=60):
     return found
 
 
+@pytest.mark.turn(3)
 def test_every_kind_of_statement_is_answered(link):
     assert rows(link, "select count(*) as n from t") == [{"n": 100}]
     assert rows(link, "create table k (id bigint, v varchar) partitioned by (bucket(2, id))") == [{"affected": 0}]
@@ -438,6 +439,7 @@ def ended_line(text):
     return re.search(r"event: ended\ndata: (.*)\n", text)[1]
 
 
+@pytest.mark.turn(3)
 def test_bodies_that_never_end_count_among_the_calls_of_their_client_alone(link, cluster):
     place = urlsplit(cluster.http_url())
     head = (

@@ -96,6 +96,7 @@ def test_the_quick_half_names_the_promise_that_a_liar_breaks(lie, named):
         report.require_safe()
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(("lie", "named"), [("create-race", "one-creator"), ("replace-race", "no-lost-update")])
 def test_racers_find_a_store_whose_check_and_write_are_apart(lie, named):
     assert check_store(Liar(lie), quick=True).safe

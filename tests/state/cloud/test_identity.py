@@ -12,6 +12,7 @@ from ballista_py.state.members.identity import IDENTITY_KEY, cluster_identity
 WHOLE_SECOND_S = 1.1  # the times that some stores give have no parts of seconds
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("endpoint", ["s3", "gcs", "azure"], indirect=True)
 def test_a_location_is_one_cluster_and_a_copy_of_it_another(endpoint, prefix):
     store, copy = endpoint.open(f"{prefix}/state"), endpoint.open(f"{prefix}/copy")

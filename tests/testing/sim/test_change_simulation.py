@@ -17,6 +17,7 @@ def test_the_same_seed_replays():
     assert first == second
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("mutant", CHANGE_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_deliberate_fault_is_found(mutant):
     assert caught_by(mutant, 5) is not None

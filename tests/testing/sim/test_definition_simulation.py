@@ -24,6 +24,7 @@ def test_the_same_seed_replays():
     assert first == second
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_deliberate_fault_of_definitions_is_found(name):
     assert definition_caught_by(name, 8) is not None

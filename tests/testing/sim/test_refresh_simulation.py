@@ -23,6 +23,7 @@ def test_the_same_seed_replays():
     assert first == second
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("mutant", REFRESH_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_deliberate_fault_of_refreshes_is_found(mutant):
     assert refresh_caught_by(mutant.name, 12) is not None

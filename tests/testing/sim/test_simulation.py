@@ -35,6 +35,7 @@ def test_as_many_fresh_seeds_as_fit_violate_no_guarantee():
     assert report["served"] > 0.8
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("failed", FAILED_SEEDS, ids=lambda failed: str(failed["seed"]))
 def test_a_seed_that_once_failed_passes(failed):
     assert Simulation(failed["seed"], hours=failed["hours"]).run().violations == ()
@@ -47,6 +48,7 @@ def test_without_faults_every_partition_is_served_almost_all_the_time():
     assert result.healed_ms == 0.0
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_deliberate_fault_is_caught_within_three_seeds(name):
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)

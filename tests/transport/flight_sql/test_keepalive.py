@@ -99,6 +99,7 @@ def test_an_error_after_much_thinking_is_told_without_its_inside(serve):
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.turn(3)
 def test_a_reader_that_goes_away_while_nothing_is_there_stops_the_work_and_leaves_no_thread(serve):
     service = Thinking(think_s=60)
     port = serve(service, alive_ms=50)
