@@ -35,7 +35,7 @@ class Stage:
     def __attrs_post_init__(self) -> None:
         self._began_ms = self.runtime.monotonic_ms()
         self.figures.add("scheduler_stages_total", kind=self.kind)
-        if self.legs:
+        if self.kind != MERGE:  # also of none, where everything was pruned: as many as there are stages
             self.figures.record("scheduler_tasks_per_stage", self.legs)
         outer = current_span()
         if outer is not None and outer.recorded:

@@ -29,7 +29,7 @@ def check(
         str, typer.Argument(help="file:///folder, s3://bucket/prefix, gs://… or abfs://…", metavar="URL")
     ],
     option: Option = None,
-    quick: Annotated[bool, typer.Option("--quick", help="40 requests instead of 4,000, and no races")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="50 requests instead of 4,000, and no races")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON for programs")] = False,
 ) -> None:
     """Prove which promises a store keeps.

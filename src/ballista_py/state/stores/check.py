@@ -79,7 +79,7 @@ def check_store(
 ) -> StoreReport:
     """Try every promise on `store` and report which it keeps. Cleans up after itself.
 
-    `quick` takes about 40 requests and finds a store that lacks a promise. The whole check takes about 4,000
+    `quick` takes about 50 requests and finds a store that lacks a promise. The whole check takes about 4,000
     requests, half of them writes, and 40 MB both ways together; it finds a store that breaks a promise now and then,
     too. It needs an `executor` of `RACERS` threads: they race, and on a store that answers in 50 ms they should be
     done in ten seconds. Without one they take turns, which takes minutes there, and a store whose check and write

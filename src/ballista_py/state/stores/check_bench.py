@@ -22,7 +22,7 @@ from ballista_py.errors import (
     VersionConflict,
 )
 from ballista_py.runtime import Runtime
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry, StoredObject
+from ballista_py.state.stores.store import MAX_DOCUMENT_BYTES, ConditionalStore, ObjectEntry, StoredObject
 
 RACERS = 32
 _BUSY_PAUSE_MS = 50.0
@@ -85,8 +85,8 @@ class Bench:
         name = key or self.key
         return self._settled(lambda: self.store.replace(name, data, version), data, name, version)
 
-    def get(self, key: str | None = None) -> StoredObject:
-        return self._read(lambda: self.store.get(key or self.key))
+    def get(self, key: str | None = None, most_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self._read(lambda: self.store.get(key or self.key, most_bytes))
 
     def changed(self, version: str, key: str | None = None) -> StoredObject | None:
         return self._read(lambda: self.store.get_if_changed(key or self.key, version))

@@ -62,6 +62,24 @@ def _replace_missing(bench: Bench) -> None:
     with suppress(ObjectMissing):
         bench.get()
         raise BrokenPromise("a deleted object is still there")
+    bench.create(b"3")
+    if not bench.refuses(lambda: bench.store.replace(bench.key, b"4", version), VersionConflict):
+        raise BrokenPromise("a replacement of what was there before a deletion was accepted")
+
+
+def _delete_one(bench: Bench) -> None:
+    gone, other = f"{bench.folder}a", f"{bench.folder}ab"
+    for key in (gone, other):
+        bench.create(b"1", key)
+    bench.delete(gone)
+    if [entry.key for entry in bench.listing(gone)] != [other]:
+        raise BrokenPromise(
+            "a listing of a beginning of keys does not show what begins so once one of it was deleted"
+        )
+    with suppress(ObjectMissing):
+        bench.delete(gone)
+        return
+    raise BrokenPromise("a deletion of what is not there was refused")
 
 
 def _same_bytes_new_version(bench: Bench) -> None:
@@ -100,6 +118,7 @@ FEW = (
     PromiseTrial("create-if-absent", "a creation never writes over an object", _create_if_absent),
     PromiseTrial("replace-if-match", "a replacement never writes over another version", _replace_if_match),
     PromiseTrial("replace-missing", "a replacement never brings back a deleted object", _replace_missing),
+    PromiseTrial("delete-one", "a deletion removes one object and no other, and may come twice", _delete_one),
     PromiseTrial("list-after-write", "a listing shows exactly what is there", _list_after_write),
 )
 TOLD = (

@@ -13,7 +13,14 @@ from contextlib import suppress
 
 import orjson
 
-from ballista_py.errors import ObjectExists, ObjectMissing, OutcomeUnknown, StoreUnavailable, VersionConflict
+from ballista_py.errors import (
+    DocumentUnreadable,
+    ObjectExists,
+    ObjectMissing,
+    OutcomeUnknown,
+    StoreUnavailable,
+    VersionConflict,
+)
 from ballista_py.state.stores.check_bench import RACERS, Bench, BrokenPromise, PromiseTrial
 
 _RACE_TRIES = 400
@@ -25,8 +32,21 @@ _LISTINGS = 150
 _LISTED = 1_100
 _WHOLE_LISTINGS = 5
 _LARGE_BYTES = 9 * 1_048_576 + 7
-# They differ in case, in how a letter is composed, and in what a URL would make of them.
-_NAMES = ("Key/one", "key/one", "key/ONE", "key/\u00e9", "key/e\u0301", "key/o%6Ee", "key/o ne", "key/o+ne")
+# They differ in case, in how a letter is composed, in what a URL would make of them, and far from their beginning.
+_NAMES = (
+    *(
+        "Key/one",
+        "key/one",
+        "key/ONE",
+        "key/one ",
+        "key/\u00e9",
+        "key/e\u0301",
+        "key/o%6Ee",
+        "key/o ne",
+        "key/o+ne",
+    ),
+    *(f"key/{'long' * 50}{end}" for end in ("/one", "/two", "-one", "-two")),
+)
 
 
 def _reads_stay_fresh(bench: Bench) -> None:
@@ -79,12 +99,15 @@ def _large_objects(bench: Bench) -> None:
     bench.expect(first, f"an object of {_LARGE_BYTES:,} bytes was not read back whole")
     bench.replace(second, version)
     bench.expect(second, f"an object of {_LARGE_BYTES:,} bytes was not read back whole after it was replaced")
+    with suppress(DocumentUnreadable):
+        bench.get(most_bytes=_LARGE_BYTES - 1)
+        raise BrokenPromise("a read gave more bytes than were to be taken")
     if [entry.size for entry in bench.listing()] != [_LARGE_BYTES]:
         raise BrokenPromise(f"a listing tells another size of an object of {_LARGE_BYTES:,} bytes")
 
 
 def _exact_keys(bench: Bench) -> None:
-    keys = {bench.folder + name: name.encode() for name in _NAMES}
+    keys = {bench.folder + name: name.encode() for name in _NAMES} | {f"{bench.folder}nothing": b""}
     for key, data in keys.items():
         bench.create(data, key)
     for key, data in keys.items():

@@ -196,6 +196,99 @@ class _KeepsDeleted(LyingStore):
             self.store.delete(key)
 
 
+class _DeletesAlike(LyingStore):
+    """With an object all go whose keys begin with its key."""
+
+    def delete(self, key: str) -> None:
+        for entry in list(self.store.list(key)):
+            self.store.delete(entry.key)
+
+
+class _MissesDeleted(LyingStore):
+    """A deletion of what is not there is an error."""
+
+    def delete(self, key: str) -> None:
+        self.store.get(key)
+        self.store.delete(key)
+
+
+class _ListsFolders(LyingStore):
+    """A listing shows what lies in the folder of that name, and not what else begins so."""
+
+    def list(self, prefix: str) -> Iterator[ObjectEntry]:
+        folder = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+        return self.store.list(folder)
+
+
+class _CountsAgain(LyingStore):
+    """The versions of an object count from 1 on, also of one that is created anew after it was deleted."""
+
+    def __init__(self, store: ConditionalStore, seed: int = 0, runtime: Runtime | None = None) -> None:
+        super().__init__(store, seed, runtime)
+        self._versions: dict[str, list[str]] = {}  # those of the store, in order
+
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        found = self.store.get(key, max_bytes)
+        return evolve(found, version=str(len(self._versions[key])))
+
+    def create(self, key: str, data: bytes) -> str:
+        self._versions[key] = [self.store.create(key, data)]
+        return "1"
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        known = self._versions.get(key, [])
+        if version != str(len(known)):
+            raise VersionConflict(f"object '{key}' was changed or removed by another writer", key=key)
+        known.append(self.store.replace(key, data, known[-1]))
+        return str(len(known))
+
+
+class _CutsKeys(LyingStore):
+    """Keys that differ only behind their first 200 characters are one object."""
+
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self.store.get(key[:200], max_bytes)
+
+    def create(self, key: str, data: bytes) -> str:
+        return self.store.create(key[:200], data)
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        return self.store.replace(key[:200], data, version)
+
+    def delete(self, key: str) -> None:
+        self.store.delete(key[:200])
+
+
+class _TrimsKeys(LyingStore):
+    """A blank at the end of a key is left out."""
+
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self.store.get(key.rstrip(), max_bytes)
+
+    def create(self, key: str, data: bytes) -> str:
+        return self.store.create(key.rstrip(), data)
+
+    def replace(self, key: str, data: bytes, version: str) -> str:
+        return self.store.replace(key.rstrip(), data, version)
+
+
+class _KeepsNoEmpty(LyingStore):
+    """An object without a byte is not kept."""
+
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        found = self.store.get(key, max_bytes)
+        if not found.data:
+            raise ObjectMissing(f"object '{key}' is missing", key=key)
+        return found
+
+
+class _GivesAll(LyingStore):
+    """A read gives an object whole, however many bytes were to be taken."""
+
+    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
+        return self.store.get(key, max(max_bytes, MAX_DOCUMENT_BYTES))
+
+
 class _CreatesInSteps(LyingStore):
     """A creation looks whether something is there, and writes later."""
 
@@ -250,6 +343,14 @@ LIES: Mapping[str, Lie] = {
     "leaves-out": Lie(kind=_LeavesOut, breaks="listings-stay-whole"),
     "first-page": Lie(kind=_FirstPage, breaks="many-objects"),
     "keeps-deleted": Lie(kind=_KeepsDeleted, breaks="many-objects"),
+    "deletes-alike": Lie(kind=_DeletesAlike, breaks="delete-one", quick=True),
+    "misses-deleted": Lie(kind=_MissesDeleted, breaks="delete-one", quick=True),
+    "lists-folders": Lie(kind=_ListsFolders, breaks="delete-one", quick=True),
+    "counts-again": Lie(kind=_CountsAgain, breaks="replace-missing", quick=True),
+    "cuts-keys": Lie(kind=_CutsKeys, breaks="exact-keys"),
+    "trims-keys": Lie(kind=_TrimsKeys, breaks="exact-keys"),
+    "keeps-no-empty": Lie(kind=_KeepsNoEmpty, breaks="exact-keys"),
+    "gives-all": Lie(kind=_GivesAll, breaks="large-objects"),
     "creates-in-steps": Lie(kind=_CreatesInSteps, breaks="one-creator", races=True),
     "replaces-in-steps": Lie(kind=_ReplacesInSteps, breaks="no-lost-update", races=True),
 }
