@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import psutil
 import pytest
 
 from ballista_py import LocalCluster
@@ -11,9 +10,7 @@ pytestmark = pytest.mark.cluster
 
 
 def _limits(cluster: LocalCluster) -> list[str]:
-    started = [
-        psutil.Process(cluster.pid(name)).cmdline() for name in cluster.node_ids if name.startswith("executor")
-    ]
+    started = [cluster._nodes.process(name).arguments for name in cluster.node_ids if name.startswith("executor")]
     return [words[place + 1] for words in started for place, word in enumerate(words) if word == "--memory-limit"]
 
 
