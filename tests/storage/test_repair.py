@@ -349,3 +349,34 @@ def test_every_attempt_that_a_repair_ends_has_a_number_of_its_own(location):
     numbers = [decisions.on(attempt).number for attempt in attempts]
     assert len(set(numbers)) == 2
     assert decisions.floor > max(numbers)
+
+
+@pytest.mark.parametrize("lost", ["table", "table and map", "table and catalog"])
+def test_a_dropped_table_does_not_come_back_for_the_one_whose_document_is_lost(location, lost):
+    """The dropped one was made under some revision of the catalog; of the other one nothing says so any more."""
+    location.maker.drop("b")
+    again = location.maker.create("b", None, ["bucket(2, k)"], schema=SCHEMA)
+    location.assign("b")
+    before = location.cluster.read().document
+    location.lose(table_key(again.folder))
+    if lost == "table and map":
+        location.lose(partition_map_key("b"))
+    if lost == "table and catalog":
+        location.lose(CLUSTER_KEY)
+        found = find_repairs(location.store)
+        assert f"'{table_key(again.folder)}' is lost" in found.beyond[0]
+        for one in found.repairs:
+            one.apply()
+        after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+        assert sorted(after.tables) == ["w"], "the name is not given to another table"
+        return
+    found = find_repairs(location.store)
+    assert [one.key for one in found.repairs][-1] == table_key(again.folder)
+    assert len(found.beyond) == (lost == "table and map")
+    assert all(f"table 'b' is '{again.folder}' to the catalog" in said for said in found.beyond)
+    for one in found.repairs:
+        one.apply()
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert after.tables == before.tables
+    assert len(location.maps().read("b", again.incarnation)) == 2
+    assert find_repairs(location.store).repairs == ()

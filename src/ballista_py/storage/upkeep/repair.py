@@ -182,8 +182,11 @@ class _Look:
         lacking = [table for table in tables.values() if table.folder not in self._folders]
         self._folders.update((table.folder, table) for table in lacking)
         what = "is lost: write it again, as the catalog has it"
+        revision = 0 if self._cluster is None else self._cluster.header.revision
         return [
-            self._repair(table_key(table.folder), TableDocument, TableDocument(table=table), what)
+            self._repair(
+                table_key(table.folder), TableDocument, TableDocument(table=table, catalog_revision=revision), what
+            )
             for table in lacking
         ]
 
@@ -204,17 +207,34 @@ class _Look:
     def _newer(self, table: TableSpec) -> TableSpec | None:
         """The table that took the name of this one, where the map that says so is lost, or an older copy.
 
-        It was made under a newer catalog, and an owner has served it: so it had the name.
+        It was made under a newer catalog, and an owner has served it: so it had the name. Of a table of which nothing
+        says when it was made, nobody is known to be newer: that is named where there is another one.
         """
+        since = self._made_under(table)
         later = [
             other
             for folder, other in self._folders.items()
             if other.name == table.name
-            and self._made.get(folder, 0) > self._made.get(table.folder, 0)
+            and folder != table.folder
+            and self._made.get(folder, 0) > (since or 0)
             and not self._is_mapped(other)
             and any(manifest.epoch for manifest in self._manifests(other).values())
         ]
+        if since is None and later:
+            folders = ", ".join(sorted(f"'{other.folder}'" for other in later))
+            self._beyond.append(
+                f"table '{table.name}' is '{table.folder}' to the catalog, and nothing else says when that was made: "
+                f"if it was before {folders}, the catalog is an older copy: put '{table_key(table.folder)}' back"
+            )
+            return None
         return max(later, key=lambda other: self._made[other.folder], default=None)
+
+    def _made_under(self, table: TableSpec) -> int | None:
+        """A revision that the catalog had when the table had its name already, or was about to get it."""
+        if self._made.get(table.folder):  # 0: written again by a release that said nothing of it
+            return self._made[table.folder]
+        found = self._maps.get(table.map_name)
+        return found.document.catalog_revision if found is not None and self._is_mapped(table) else None
 
     def _is_mapped(self, table: TableSpec) -> bool:
         found = self._maps.get(table.map_name)
