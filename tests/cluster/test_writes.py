@@ -449,3 +449,38 @@ def test_money_that_moves_between_partitions_is_never_seen_twice_or_missing(smal
         finally:
             done.set()
         assert {total for reader in readers for total in reader.result()} == {(20, 2_000)}
+
+
+def test_no_query_sees_a_part_of_a_statement_though_many_are_under_way(small):
+    """They are folded into each partition in another order; a query as of a moment between two sees the one alone."""
+    small.sql("create table halves (g bigint, id bigint) partitioned by (bucket(16, id))")
+    over, numbers, halves = threading.Event(), iter(range(10_000)), []
+
+    def write() -> int:
+        with small.client() as client:
+            count = 0
+            while not over.is_set():
+                number = next(numbers)
+                rows = {"g": [number] * 32, "id": [number * 1_000 + n for n in range(32)]}
+                client.ingest("halves", pa.table(rows), atomic=True)
+                count += 1
+            return count
+
+    def read() -> None:
+        with small.client() as client:
+            while not over.is_set():
+                halves.extend(
+                    client.sql("select g, count(*) from halves group by g having count(*) <> 32").to_pylist()
+                )
+
+    with ThreadPoolExecutor(8) as threads:
+        writers, readers = ([threads.submit(act) for _ in range(n)] for act, n in ((write, 6), (read, 2)))
+        over.wait(10.0)
+        over.set()
+        written = sum(writer.result(120) for writer in writers)
+        for reader in readers:
+            reader.result(120)
+    assert halves == []
+    assert written > 6
+    assert small.sql("select count(*) as n from halves").to_pylist() == [{"n": 32 * written}]
+    small.drop_table("halves")

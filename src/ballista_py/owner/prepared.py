@@ -17,6 +17,7 @@ from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.undecided import LOOK_AFTER_MS, to_end
 from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.decided_files import Waiting
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.transport.flight.commands import WriteTarget
 
@@ -49,11 +50,13 @@ class PreparedStatements:
         self._since_ms: dict[tuple[str, int, str], float] = {}
         self._cluster = ObjectState(store, CLUSTER_KEY, ClusterDocument, runtime=runtime)
 
-    def catch_up(self, leg: Leg) -> None:
+    def catch_up(self, leg: Leg) -> frozenset[Waiting]:
         """Fold in what is prepared in the partitions of a leg and was committed before the leg's sequence was taken.
 
-        So a statement over several partitions is seen in all of them from the instant of its commit.
+        So a statement over several partitions is seen in all of them from the instant of its commit. It gives what it
+        folded in: none of that waits any more, if its partition is held here as it was.
         """
+        found: set[Waiting] = set()
         for wanted in leg.tables:
             asked = set(wanted.partitions)
             waiting = [(p, a) for name, p, a in self._holder.prepared() if name == wanted.table and p in asked]
@@ -64,7 +67,9 @@ class PreparedStatements:
             folded: dict[int, Manifest] = {}
             for partition, attempt, sequence in to_fold(waiting, decisions, wanted.sequence):
                 folded[partition] = self._commits.settle(holdings, partition, attempt, sequence)
+                found.add((wanted.table, partition, attempt))
             self._holder.publish(folded)
+        return frozenset(found)
 
     def settle(self, target: WriteTarget, sequence: int | None) -> dict[str, Any]:
         """Fold in what was prepared under the attempt of `target` and committed as `sequence`, or give it up (None)."""

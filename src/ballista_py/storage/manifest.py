@@ -241,12 +241,19 @@ class ManifestDocument:
         dated = tuple(evolve(old, at_ms=old.at_ms or at_ms) for old in self.retired)
         return evolve(self, tokens=tokens, retired=dated).current(at_ms)
 
-    def _exchanged(self, added: Iterable[DataFile], removed: Collection[str]) -> ManifestDocument:
-        """With files that are visible from the newest sequence on, and without others that were until then."""
+    def _exchanged(
+        self, added: Iterable[DataFile], removed: Collection[str], since: int | None = None
+    ) -> ManifestDocument:
+        """With files that are visible from the sequence `since` on, and without others that were until then.
+
+        That is the newest sequence, but for what is folded in after a later statement: nothing orders that, and a query
+        as of a moment between the two must see the one and not the other, here as in every other partition.
+        """
+        at = self.sequence if since is None else since
         gone = [file for file in self.files if file.path in removed]
-        retired = [Retired(file=file, removed=self.sequence) for file in gone if file.added < self.sequence]
+        retired = [Retired(file=file, removed=at) for file in gone if file.added < at]
         kept = [file for file in self.files if file.path not in removed]
-        new = [evolve(file, added=self.sequence) for file in added]
+        new = [evolve(file, added=at) for file in added]
         return evolve(self, files=(*kept, *new), retired=(*self.retired, *retired))
 
     def folded(self, attempt: str, epoch: int | None, sequence: int = 0) -> ManifestDocument:
@@ -260,12 +267,12 @@ class ManifestDocument:
         if epoch is not None:
             self._require(epoch)
         left = tuple(p for p in self.prepared if p.attempt != attempt)
-        alone_at = sequence if found.exclusive else self.alone_at
+        alone_at = max(sequence, self.alone_at) if found.exclusive else self.alone_at
         rest = evolve(self, prepared=left, sequence=max(sequence, self.sequence), alone_at=alone_at)
         if rest.applied(found.token) is not None:
             return rest
-        position = found.source_position
-        return rest._changed(found.add, frozenset(found.remove), found.token, position, found.affected)
+        position, since = found.source_position, sequence or None
+        return rest._changed(found.add, frozenset(found.remove), found.token, position, found.affected, since)
 
     def abandoned(self, attempt: str, epoch: int | None) -> ManifestDocument:
         """Without a prepared statement that was decided not to be; its files are garbage. `epoch` as for `folded`."""
@@ -318,6 +325,7 @@ class ManifestDocument:
         token: str,
         source_position: str | None,
         affected: int | None,
+        since: int | None = None,
     ) -> ManifestDocument:
         here = {file.path: file for file in self.files}
         unknown = sorted(removed - here.keys())
@@ -333,7 +341,7 @@ class ManifestDocument:
             removed=removed_rows,
             affected=added_rows if affected is None else affected,
         )
-        after = self._exchanged(added, removed)
+        after = self._exchanged(added, removed, since)
         return after._with(after.files, applied, source_position)
 
     @property

@@ -17,7 +17,7 @@ from ballista_py.node.executor.partitions import ExecutorPartitions
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
-from ballista_py.storage.decided_files import decided_files
+from ballista_py.storage.decided_files import Waiting, decided_files
 from ballista_py.storage.held.files import altered_under, rows_unless_altered
 from ballista_py.traces import within
 from ballista_py.transport.arrow.door import read_rows
@@ -68,12 +68,13 @@ class ExecutorAnswers:
         leg = leg_from_json(command["leg"])
         partitions = self._ready()
 
-        def look() -> None:
+        def look() -> frozenset[Waiting]:
             partitions.replica_reads.require_owner(leg)
-            partitions.writes.catch_up(leg)
+            counts = partitions.writes.catch_up(leg)
             partitions.replica_reads.freshen(leg)
             partitions.runs.catch_up(leg)
             partitions.holder.check_decisions(leg)
+            return counts
 
         files = decided_files(partitions.holder, leg, look)
         for table in leg.tables if "incarnations" in command else ():

@@ -27,7 +27,7 @@ from ballista_py.state.documents.object_state import Versioned
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.decided_files import attempts_in, has_unasked_replicas
+from ballista_py.storage.decided_files import Waiting, has_unasked_replicas, waiting_in
 from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
@@ -323,19 +323,19 @@ class PartitionHolder:
         with self._lock:
             return self._files_for(leg)
 
-    def attempts(self, leg: Leg) -> frozenset[str]:
-        """The attempts at statements that wait for a decision in what a leg reads here as its owner."""
+    def waiting(self, leg: Leg) -> frozenset[Waiting]:
+        """The attempts at statements that wait for a decision in what a leg reads here as its owner, by partition."""
         with self._lock:
-            return attempts_in(leg, self._tables)
+            return waiting_in(leg, self._tables)
 
-    def files_if(self, leg: Leg, looked_at: Collection[str]) -> dict[str, list[int]] | None:
-        """What `files_for` gives, or None where attempts wait that are not among those `looked_at`, or a replica
-        was not compared with its manifest since the leg's moment was known.
+    def files_if(self, leg: Leg, undecided: Collection[Waiting]) -> dict[str, list[int]] | None:
+        """What `files_for` gives, or None where something waits in a partition that is not known to be `undecided`
+        there, or a replica was not compared with its manifest since the leg's moment was known.
 
         A partition may have come here since: then nobody has looked whether what waits in it is decided.
         """
         with self._lock:
-            known = attempts_in(leg, self._tables) <= frozenset(looked_at) and not has_unasked_replicas(
+            known = waiting_in(leg, self._tables) <= frozenset(undecided) and not has_unasked_replicas(
                 leg, self._tables
             )
             return self._files_for(leg) if known else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from ballista_py.owner.writes import OwnerWrites
 from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.state.members.control import Grant, PartitionAssignment, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
-from ballista_py.storage.decided_files import decided_files
+from ballista_py.storage.decided_files import Waiting, decided_files
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
@@ -64,10 +64,11 @@ class VirtualOwner:
         """The rows of these partitions, as an executor answers a leg."""
         leg = Leg(fragment="f", executor_id=self.machine.name, sql="", tables=(table,))
 
-        def look() -> None:
-            self.writes.catch_up(leg)
+        def look() -> Collection[Waiting]:
+            counts = self.writes.catch_up(leg)
             self.runs.catch_up(leg)
             self.holder.check_decisions(leg)
+            return counts or ()
 
         return self.engine.rows(table.table, decided_files(self.holder, leg, look)[table.table])
 
