@@ -17,8 +17,9 @@ from typing import Any
 import orjson
 from attrs import define, field
 
-# Variables that matter to what is imported, of coverage among others: under them each node is a start of its own.
+# Of coverage, which begins with a process: each node is a start of its own then.
 _OF_STARTS = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE")
+_OF_THE_MOMENT = ("PYTEST_CURRENT_TEST", "PWD", "OLDPWD")  # nothing that is imported reads them
 
 
 @define(eq=False)
@@ -34,7 +35,8 @@ class Template:
     def start(self, name: str, arguments: Sequence[str], log: Path, temporary: Path) -> ForkedNode | None:
         """A node of these arguments; None where one is to be started anew instead.
 
-        That is so where a fork would not be the same, and where the template does not answer.
+        That is so where a fork would not be the same, as under other variables than the template was started with, and
+        where the template does not answer.
         """
         if not sys.platform.startswith("linux") or any(name in os.environ for name in _OF_STARTS):
             return None
@@ -47,7 +49,8 @@ class Template:
                 "temporary": str(temporary.absolute()),
             }
             try:
-                self._be_there()
+                if not self._is_there():
+                    return None
                 return ForkedNode(self, self._said(asked)["pid"], self._of[1])
             except (OSError, ValueError, KeyError):
                 self._let_go()
@@ -60,16 +63,16 @@ class Template:
                 with suppress(OSError, ValueError):
                     code: int | None = self._said({"pid": pid})["code"]
                     return code
-        with suppress(ProcessLookupError):
-            os.kill(pid, 0)
-            return None
-        return -signal.SIGKILL
+        return -signal.SIGKILL if has_ended(pid, 0.0) else None
 
-    def _be_there(self) -> None:
-        """Have a template of the environment as it is now. Raises `OSError` and `ValueError` where there is none."""
-        now = dict(os.environ)
-        if self._link is not None and self._of[0] == os.getpid() and self._environment == now:
-            return
+    def _is_there(self) -> bool:
+        """Have a template; whether it has the variables that there are now. Raises `OSError` and `ValueError`.
+
+        It is never exchanged for another one: its nodes end with it.
+        """
+        now = {name: value for name, value in os.environ.items() if name not in _OF_THE_MOMENT}
+        if self._link is not None and self._of[0] == os.getpid():
+            return self._environment == now
         self._let_go()
         mine, its = socket.socketpair()
         with its:
@@ -80,6 +83,7 @@ class Template:
         self._link, self._answers, self._environment = mine, mine.makefile("rb"), now
         self._of = os.getpid(), process.pid
         orjson.loads(self._answers.readline())
+        return True
 
     def _said(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         assert self._link is not None
@@ -120,14 +124,20 @@ class ForkedNode:
 
     def wait(self, timeout: float | None = None) -> int:
         """How it ended, once it has. Raises `subprocess.TimeoutExpired`."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                handle = os.pidfd_open(self.pid)
-                try:
-                    if not select.select([handle], [], [], timeout)[0]:
-                        raise subprocess.TimeoutExpired(f"node {self.pid}", timeout or 0.0)
-                finally:
-                    os.close(handle)
+        if self.poll() is None and not has_ended(self.pid, timeout):
+            raise subprocess.TimeoutExpired(f"node {self.pid}", timeout or 0.0)
         code = self.poll()
         assert code is not None
         return code
+
+
+def has_ended(pid: int, within_s: float | None) -> bool:
+    """Whether a process ends in time (None: whenever it does), though nobody has asked how it did."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], within_s)[0])
+    finally:
+        os.close(handle)
