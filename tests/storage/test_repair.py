@@ -365,10 +365,8 @@ def test_a_dropped_table_does_not_come_back_for_the_one_whose_document_is_lost(l
         location.lose(CLUSTER_KEY)
         found = find_repairs(location.store)
         assert f"'{table_key(again.folder)}' is lost" in found.beyond[0]
-        for one in found.repairs:
-            one.apply()
-        after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
-        assert sorted(after.tables) == ["w"], "the name is not given to another table"
+        assert "is not made anew before each table can be described" in found.beyond[1]
+        assert CLUSTER_KEY not in [one.key for one in found.repairs]
         return
     found = find_repairs(location.store)
     assert [one.key for one in found.repairs][-1] == table_key(again.folder)
@@ -380,3 +378,23 @@ def test_a_dropped_table_does_not_come_back_for_the_one_whose_document_is_lost(l
     assert after.tables == before.tables
     assert len(location.maps().read("b", again.incarnation)) == 2
     assert find_repairs(location.store).repairs == ()
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_a_catalog_is_not_made_anew_without_a_table_that_cannot_be_described_yet(location, is_given_up):
+    """It would be taken for one in which the table was dropped, and stay so when its document is back."""
+    before = location.cluster.read().document
+    key = table_key(location.values.folder)
+    copy = location.store.get(key).data
+    location.lose(CLUSTER_KEY)
+    location.lose(key)
+    found = find_repairs(location.store)
+    assert CLUSTER_KEY not in [one.key for one in found.repairs]
+    assert f"put '{key}' back, or delete the partition map" in found.beyond[-1]
+    if is_given_up:
+        location.lose(partition_map_key("w"))
+    else:
+        location.store.create(key, copy)
+    assert location.repair() == [CLUSTER_KEY]
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert sorted(after.tables) == ["b"] if is_given_up else sorted(before.tables)

@@ -106,6 +106,7 @@ class _Look:
         self._beyond: list[str] = []
         self._misplaced: set[str] = set()
         self._older: set[str] = set()
+        self._undescribed: set[str] = set()
         self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
         names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
@@ -143,6 +144,13 @@ class _Look:
             return [], {}
         before = ClusterDocument() if found is None else found.document
         found_tables = [self._of_map(name, read.document, before) for name, read in self._maps.items() if read]
+        if self._undescribed:  # a catalog without it would be taken for one in which it was dropped
+            self._beyond.append(
+                f"'{CLUSTER_KEY}' is not made anew before each table can be described: put "
+                f"{', '.join(sorted(map(repr, self._undescribed)))} back, or delete the partition map of a table that "
+                "is to be given up"
+            )
+            return [], {table.name: table for table in found_tables if table is not None}
         tables = {table.name: table for table in found_tables if table is not None}
         tables |= self._without_map(tables, before)
         newer = {name: self._newer(table) for name, table in tables.items()}
@@ -201,6 +209,7 @@ class _Look:
             return None if newest.folder in self._replaced() else newest
         name = table_of_map(map_name)
         lost = table_key(table_folder(name, document.incarnation))
+        self._undescribed.add(lost)
         self._beyond.append(f"table '{name}' cannot be described: '{lost}' is lost")
         return None
 
