@@ -28,6 +28,8 @@ def shut(tmp_path_factory):
     tokens.write_text(f"ada {TOKEN}\n")
     options = {"flight-tokens-file": str(tokens)}
     with LocalCluster(schedulers=1, executors=2, tls=True, token=TOKEN, node_options=options) as cluster:
+        cluster.sql("create table items (id bigint not null) partitioned by (bucket(8, id))")
+        cluster.ingest("items", pa.table({"id": range(1_000)}))
         yield cluster
 
 
@@ -38,16 +40,16 @@ def connect(cluster, token=TOKEN, authority=None):
     return flightsql.connect(cluster.flight_sql_url(), db_kwargs=options, autocommit=True)
 
 
-def parts_port(cluster, node_id):
-    """Where an executor gives parts to clients, as it said in its log."""
-    return re.search(r" parts=grpc\+tls://127\.0\.0\.1:(\d+)", cluster.log(node_id))[1]
+def parts_port(cluster, node_id, wait_until):
+    """Where an executor gives parts to clients, as it says in its log a moment after it has joined."""
+    said = re.compile(r" parts=grpc\+tls://127\.0\.0\.1:(\d+)")
+    return wait_until(lambda: said.search(cluster.log(node_id)))[1]
 
 
-def test_every_part_is_read_from_its_executor_which_knows_neither_the_client_nor_its_token(shut):
-    locations = [f"grpc+tls://127.0.0.1:{parts_port(shut, node_id)}" for node_id in ("executor-1", "executor-2")]
+def test_every_part_is_read_from_its_executor_which_knows_neither_the_client_nor_its_token(shut, wait_until):
+    ports = [parts_port(shut, node_id, wait_until) for node_id in ("executor-1", "executor-2")]
+    locations = [f"grpc+tls://127.0.0.1:{port}" for port in ports]
     with connect(shut) as connection, connection.cursor() as cursor:
-        cursor.execute("create table items (id bigint not null) partitioned by (bucket(8, id))")
-        cursor.adbc_ingest("items", pa.table({"id": range(1_000)}), mode="append")
         cursor.execute("select count(*), sum(id) from items where id >= ?", (500,))
         assert cursor.fetchall() == [(500, sum(range(500, 1_000)))]
         partitions, _schema = cursor.adbc_execute_partitions("select id from items")

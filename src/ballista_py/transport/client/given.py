@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ballista_py.errors import SqlError
+from ballista_py.transport.flight.wire import require_utf8
 from ballista_py.transport.flight_sql.statement import ipc_bytes
-from ballista_py.utf8 import require_utf8
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 

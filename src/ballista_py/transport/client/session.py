@@ -11,7 +11,7 @@ from ballista_py.errors import SqlError
 from ballista_py.runtime import Runtime
 from ballista_py.transport.client.given import Parameters, parameters_text, require_dialect
 from ballista_py.transport.flight.commands import waiting_for
-from ballista_py.utf8 import require_utf8
+from ballista_py.transport.flight.wire import require_utf8
 
 if TYPE_CHECKING:
     from ballista_py.sql.parse.session_statements import Execute, SessionStatement
