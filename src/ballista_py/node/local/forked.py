@@ -11,11 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import orjson
 from attrs import define, field
+
+from ballista_py.runtime import SystemRuntime
 
 # Of coverage, which begins with a process: each node is a start of its own then.
 _OF_STARTS = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COV_CORE_SOURCE")
@@ -26,7 +27,8 @@ _OF_THE_MOMENT = ("PYTEST_CURRENT_TEST", "PWD", "OLDPWD")  # nothing that is imp
 class Template:
     """The template of this process, started with the first node. Safe to share between threads."""
 
-    _lock: Any = field(factory=Lock, init=False)
+    _lock: Any = field(factory=lambda: SystemRuntime().lock(), init=False)
+    _process: Any = field(default=None, init=False)
     _link: socket.socket | None = field(default=None, init=False)
     _answers: Any = field(default=None, init=False)
     _environment: Mapping[str, str] = field(factory=dict, init=False)
@@ -77,11 +79,11 @@ class Template:
         mine, its = socket.socketpair()
         with its:
             command = [sys.executable, "-m", "ballista_py.node.local.template", str(its.fileno())]
-            process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=(its.fileno(),)
             )
         self._link, self._answers, self._environment = mine, mine.makefile("rb"), now
-        self._of = os.getpid(), process.pid
+        self._of = os.getpid(), self._process.pid
         orjson.loads(self._answers.readline())
         return True
 

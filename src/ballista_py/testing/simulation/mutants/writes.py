@@ -81,8 +81,10 @@ def _all_files(files: Iterable[DataFile], _prepared: object, _policy: object) ->
     return found if len(found) > 1 else ()
 
 
-def _nothing_kept(manifest: ManifestDocument, added: Iterable[DataFile], removed: Any) -> ManifestDocument:
-    return evolve(_exchanged(manifest, added, removed), retired=())
+def _nothing_kept(
+    manifest: ManifestDocument, added: Iterable[DataFile], removed: Any, since: int | None = None
+) -> ManifestDocument:
+    return evolve(_exchanged(manifest, added, removed, since), retired=())
 
 
 def _newest(held: Held, sequence: int | None) -> list[int]:
