@@ -47,6 +47,9 @@ def test_one_says_what_it_says_ends_as_it_ends_and_has_a_name(template, tmp_path
     node = template.start("s", WRONG, tmp_path / "wrong", tmp_path)
     assert node.wait(60) == node.returncode == node.poll() == 1
     assert (tmp_path / "wrong").read_text().startswith("error: ")
+    assert [template.ended(node.pid, template._of[1]) for _ in range(2)] == [1, 1], (
+        "of two threads that ask at once"
+    )
     node = alive(template, tmp_path)
     assert psutil.Process(node.pid).name() == "s9"
     assert os.getsid(node.pid) == node.pid

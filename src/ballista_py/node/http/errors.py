@@ -56,9 +56,8 @@ def error_reply(error: BaseException) -> ErrorReply:
     """The whole answer that says `error`."""
     body = orjson.dumps(told(error))
     if isinstance(error, HttpRefused):
-        over = (
-            {"Connection": "close"} if error.status == 431 else {}
-        )  # who sends such a head has nothing to say next
+        # Who sends too large a head has nothing to say next.
+        over = {"Connection": "close"} if error.status == 431 else {}
         return ErrorReply(error.status, body, over)
     status = status_of(named(error)).http
     headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}

@@ -24,7 +24,7 @@ class NodeProcess:
 
     Its temporary files are kept beside the log, so that those of a killed node go when that folder goes. It inherits
     the variables of this process, with those of `environment` besides. One that is not `detached`, and has no variables
-    of its own, is a fork of a template (`forked.py`), which takes a tenth of a start.
+    of its own, is a fork of a template (`forked.py`), which takes a fifth of a start.
     """
 
     node_id: str

@@ -1,7 +1,7 @@
-"""A process that has imported what nodes consist of, and becomes one again and again: a fork takes a tenth of a start.
+"""A process that has imported what nodes consist of, and becomes one again and again: a fork takes a fifth of a start.
 
 `python -m ballista_py.node.local.template FD` serves whoever has the other end of the socket `FD`, and ends with it. It
-has no thread and no connection of its own, so that a fork of it is as good as a process that has just been started.
+has no thread of Python and no connection of its own, so that a fork of it is as good as a process just started.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def main() -> None:
     _import_all()
     gc.collect()
     gc.freeze()  # what is shared stays shared
+    ended: dict[int, int] = {}
     with socket.socket(fileno=int(sys.argv[1])) as link, link.makefile("rb") as asked:
         link.sendall(b"{}\n")
         for line in asked:
             said = orjson.loads(line)
-            answer = {"code": _ended(said["pid"])} if "pid" in said else {"pid": _started(said, link)}
+            answer = {"code": _ended(said["pid"], ended)} if "pid" in said else {"pid": _started(said, link)}
             link.sendall(orjson.dumps(answer) + b"\n")
     os._exit(0)  # what was imported has nothing to finish
 
@@ -92,10 +93,14 @@ def _call_it(name: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-def _ended(pid: int) -> int | None:
-    """How a process ended that was made here, negative by a signal; None while it runs."""
-    found, status = os.waitpid(pid, os.WNOHANG)
-    return None if found == 0 else os.waitstatus_to_exitcode(status)
+def _ended(pid: int, ended: dict[int, int]) -> int | None:
+    """How a process ended that was made here, negative by a signal; None while it runs. The system tells it once."""
+    if pid not in ended:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found == 0:
+            return None
+        ended[pid] = os.waitstatus_to_exitcode(status)
+    return ended[pid]
 
 
 if __name__ == "__main__":

@@ -147,23 +147,33 @@ class _CutsObjects(LyingStore):
         return self.store.replace(key, data[:_MEGABYTE], version)
 
 
-class _FoldsKeys(LyingStore):
-    """Keys that differ in upper and lower case are one object."""
+class _OtherKeys(LyingStore):
+    """A key means what `_of` makes of it."""
+
+    def _of(self, key: str) -> str:
+        return key
 
     def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
-        return self.store.get(key.lower(), max_bytes)
+        return self.store.get(self._of(key), max_bytes)
 
     def create(self, key: str, data: bytes) -> str:
-        return self.store.create(key.lower(), data)
+        return self.store.create(self._of(key), data)
 
     def replace(self, key: str, data: bytes, version: str) -> str:
-        return self.store.replace(key.lower(), data, version)
+        return self.store.replace(self._of(key), data, version)
 
     def delete(self, key: str) -> None:
-        self.store.delete(key.lower())
+        self.store.delete(self._of(key))
 
     def list(self, prefix: str) -> Iterator[ObjectEntry]:
-        return self.store.list(prefix.lower())
+        return self.store.list(self._of(prefix))
+
+
+class _FoldsKeys(_OtherKeys):
+    """Keys that differ in upper and lower case are one object."""
+
+    def _of(self, key: str) -> str:
+        return key.lower()
 
 
 class _ListsFolded(LyingStore):
@@ -243,33 +253,18 @@ class _CountsAgain(LyingStore):
         return str(len(known))
 
 
-class _CutsKeys(LyingStore):
+class _CutsKeys(_OtherKeys):
     """Keys that differ only behind their first 200 characters are one object."""
 
-    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
-        return self.store.get(key[:200], max_bytes)
-
-    def create(self, key: str, data: bytes) -> str:
-        return self.store.create(key[:200], data)
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        return self.store.replace(key[:200], data, version)
-
-    def delete(self, key: str) -> None:
-        self.store.delete(key[:200])
+    def _of(self, key: str) -> str:
+        return key[:200]
 
 
-class _TrimsKeys(LyingStore):
+class _TrimsKeys(_OtherKeys):
     """A blank at the end of a key is left out."""
 
-    def get(self, key: str, max_bytes: int = MAX_DOCUMENT_BYTES) -> StoredObject:
-        return self.store.get(key.rstrip(), max_bytes)
-
-    def create(self, key: str, data: bytes) -> str:
-        return self.store.create(key.rstrip(), data)
-
-    def replace(self, key: str, data: bytes, version: str) -> str:
-        return self.store.replace(key.rstrip(), data, version)
+    def _of(self, key: str) -> str:
+        return key.rstrip()
 
 
 class _KeepsNoEmpty(LyingStore):

@@ -59,11 +59,6 @@ def text(value: Any, place: str) -> None:
         refuse(place, f"shorter than {MAX_TEXT_CHARS >> 20} MiB")
 
 
-def kept_token(value: Any, place: str) -> None:
-    if not isinstance(value, str) or len(value) > MAX_KEPT_TOKEN_CHARS:
-        refuse(place, f"a text of at most {MAX_KEPT_TOKEN_CHARS:,} characters")
-
-
 def shorter(most_chars: int) -> Check:
     """A text of at most so many characters."""
 
@@ -74,6 +69,7 @@ def shorter(most_chars: int) -> Check:
     return check
 
 
+kept_token = shorter(MAX_KEPT_TOKEN_CHARS)
 name = shorter(MAX_NAME_CHARS)
 
 
