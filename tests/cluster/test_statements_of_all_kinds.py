@@ -76,7 +76,6 @@ create user u
 create role r
 create trigger tr after insert on t execute procedure f()
 create extension x
-create materialized view v as select 1
 drop schema s
 drop schema if exists s cascade
 drop index i
@@ -127,7 +126,7 @@ close c
 do $$ begin end $$
 cluster t
 reindex table t
-refresh materialized view v
+refresh t
 rename table t to u
 replace into t values (1,'',1)
 select * into x from t

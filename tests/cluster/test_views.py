@@ -137,7 +137,6 @@ def test_what_changes_a_table_may_read_views_and_changes_no_view(site):
         ("create view w as pivot s on d using sum(x)", "PIVOT without IN"),
         ("create view w as select * from read_csv('/etc/passwd')", "read_csv"),
         ("create view w with (refresh_every = '1m') as from s", "no options, no schedule"),
-        ("create materialized view w as from s", "MATERIALIZED"),
         ("create view w as select * from runtime.nodes", "told by the cluster"),
     ],
 )

@@ -260,6 +260,48 @@ def test_an_older_catalog_gets_the_tables_that_it_lacks_and_keeps_its_labels(loc
     assert (sorted(after.tables), after.labels) == (["b", "new"], {"app": "shop"})
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_table_of_which_an_older_definition_is_left_is_named_and_no_catalog_is_made(location, is_written):
+    """An ALTER that was acknowledged was gone without a word, or the table stayed wedged after a repair."""
+    copy = location.store.get(CLUSTER_KEY).data
+    altered = TableDefinitions(location.store, SystemRuntime()).commit(
+        location.buckets, lambda now: evolve(now, definition=now.definition + 1, comment="altered")
+    )
+    if is_written:
+        file = evolve(location.file(altered, 7, "q"), definition=altered.definition)
+        storage = location.storage(altered, "expr0=0")
+        storage.commit(add=[file], epoch=storage.read().document.epoch, token="later")
+    described = location.store.get(table_key(altered.folder)).data
+    location.lose(CLUSTER_KEY, copy)
+    location.lose(table_key(altered.folder))
+    found = find_repairs(location.store)
+    assert not {CLUSTER_KEY, table_key(altered.folder)} & {one.key for one in found.repairs}
+    (said,) = found.beyond
+    assert "table 'b' was altered: there is a definition 1 of it" in said
+    location.store.create(table_key(altered.folder), described)
+    assert CLUSTER_KEY in location.repair()
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert after.tables["b"].comment == "altered"
+
+
+def test_a_definition_that_was_announced_and_came_to_no_end_hinders_no_repair(location):
+    copy = location.store.get(CLUSTER_KEY).data
+    location.maker.create("new", None, ["bucket(2, k)"], schema=SCHEMA)
+    TableDecisions(location.store, location.buckets.folder).announce(1)
+    location.lose(CLUSTER_KEY, copy)
+    assert location.repair() == [CLUSTER_KEY]
+    location.lose(table_key(location.buckets.folder))
+    assert location.repair() == [table_key(location.buckets.folder)]
+
+
+def test_a_lost_description_is_written_again_with_the_catalog_that_is_made_anew(location):
+    copy = location.store.get(CLUSTER_KEY).data
+    location.maker.create("new", None, ["bucket(2, k)"], schema=SCHEMA)
+    location.lose(CLUSTER_KEY, copy)
+    location.lose(table_key(location.values.folder))
+    assert location.repair() == [CLUSTER_KEY, table_key(location.values.folder)]
+
+
 def test_everything_at_once_comes_back_but_manifests(location):
     tables = location.cluster.read().document.tables
     for key in (CLUSTER_KEY, partition_map_key("b"), statements_key(location.buckets.folder)):

@@ -9,7 +9,7 @@ from ballista_py.errors import DocumentOlder, DocumentUnreadable
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.lost_documents import DocumentMemory, Seen
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.storage.held.seen import SeenManifests, forget_dropped, seen_key
+from ballista_py.storage.held.seen import LOOK_EVERY_MS, SeenManifests, forget_dropped, seen_key
 from ballista_py.storage.manifest import manifest_key
 from ballista_py.storage.upkeep.garbage import find_garbage
 
@@ -74,15 +74,28 @@ def test_without_the_notes_rows_are_missing(went_back):
     assert world.read((1, 2)) == [1]
 
 
+class Clock(SystemRuntime):
+    """Time passes when it is told to."""
+
+    passed_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self.passed_ms
+
+    def pass_ms(self, ms: float) -> None:
+        self.passed_ms += ms
+
+
 class Notes:
     """The notes of executors on one store, each with a memory of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: SystemRuntime | None = None) -> None:
         self.store = MemoryStore()
+        self.runtime = runtime or SystemRuntime()
 
     def of(self, executor_id: str) -> tuple[SeenManifests, DocumentMemory]:
         memory = DocumentMemory()
-        return SeenManifests(self.store, memory, executor_id, SystemRuntime(), map), memory
+        return SeenManifests(self.store, memory, executor_id, self.runtime, map), memory
 
 
 def test_whoever_noted_the_newest_is_believed_and_an_older_memory_takes_nothing_back():
@@ -108,6 +121,31 @@ def test_a_tick_without_changes_asks_the_store_for_nothing():
     assert seen.tick() == 1
     assert notes.store.get(seen_key("t", "e1")).version != before
     assert [entry.key for entry in notes.store.list("")] == [seen_key("t", "e1")]
+
+
+@pytest.mark.parametrize("lost", ["gone", "older"])
+def test_notes_that_are_lost_while_nothing_changes_are_noted_anew_within_a_minute(lost):
+    clock = Clock()
+    notes = Notes(clock)
+    seen, memory = notes.of("e1")
+    memory.learn(KEY, Seen(1, "a"))
+    seen.tick()
+    older = notes.store.get(seen_key("t", "e1")).data
+    memory.learn(KEY, Seen(2, "b"))
+    seen.tick()
+    clock.pass_ms(LOOK_EVERY_MS)
+    assert seen.tick() == 0
+    notes.store.delete(seen_key("t", "e1"))
+    if lost == "older":
+        notes.store.create(seen_key("t", "e1"), older)
+    assert seen.tick() == 0
+    clock.pass_ms(LOOK_EVERY_MS)
+    assert seen.tick() == 1
+    after, remembered = notes.of("e2")
+    after.take_in("t", PATHS)
+    assert remembered.of(KEY) == Seen(2, "b")
+    clock.pass_ms(LOOK_EVERY_MS)
+    assert seen.tick() == 0
 
 
 def test_notes_of_other_partitions_are_not_kept_in_memory_and_later_ones_are_read():

@@ -70,7 +70,7 @@ class OutsideRuns:
     def tick(self) -> None:
         """Bring to an end what was found undecided here long ago: the process that prepared it must be dead."""
         now_ms = self._runtime.monotonic_ms()
-        found = set(self._holder.prepared(outside=True))
+        found = sorted(self._holder.prepared(outside=True))
         self._undecided = {key: self._undecided.get(key, now_ms) for key in found}
         for name, partition, attempt in [
             k for k, since in self._undecided.items() if now_ms - since >= UNDECIDED_MS

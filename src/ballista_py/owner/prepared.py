@@ -87,7 +87,7 @@ class PreparedStatements:
     def tick(self) -> list[Ended]:
         """Bring to an end what was prepared here, and is decided or never will be; what came of it."""
         now_ms = self._runtime.monotonic_ms()
-        found = set(self._holder.prepared())
+        found = sorted(self._holder.prepared())
         self._since_ms = {key: self._since_ms.get(key, now_ms) for key in found}
         self._files.forget_but({(name, attempt) for name, _, attempt in found})
         ended: list[Ended] = []
@@ -106,7 +106,9 @@ class PreparedStatements:
             return []
         self._holder.decisions.require(holdings.table.folder, holdings.folded())
         decisions = self._commits.statements(holdings.table).read()
-        waiting = {attempt: since for (_, _, attempt), since in since_ms.items()}
+        waiting: dict[str, float] = {}
+        for (_, _, attempt), since in since_ms.items():  # given time since its last partition was prepared
+            waiting[attempt] = max(since, waiting.get(attempt, since))
         due = set(to_end(waiting, decisions, self._schedulers(), now_ms))
         ended = []
         for _, partition, attempt in sorted(key for key in since_ms if key[2] in due):

@@ -21,6 +21,7 @@ _TAKEN_PREFIX = "__ballista_"
 CHANGE_FORMATS = frozenset(("postgres", "debezium"))  # of sources that are followed by their changes
 LAKE_FORMATS = frozenset(("delta", "iceberg"))  # of those that are where they say so
 FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
+QUERY = "query"  # the format of the source of a materialized view
 
 
 def follows_changes(source: Mapping[str, Any]) -> bool:
@@ -108,9 +109,16 @@ class TableSpec:
         return self.by_changes and self.write_mode == "write_through"
 
     @property
+    def query(self) -> str | None:
+        """The query whose rows a materialized view has; None for any other table."""
+        if self.source is None or self.source.get("format") != QUERY:
+            return None
+        return str(self.source.get("sql", ""))
+
+    @property
     def is_piped(self) -> bool:
         """Whether runs of the data pipeline bring its rows from a source, and nothing else changes them."""
-        return self.source is not None and not self.by_changes
+        return self.source is not None and not self.by_changes and self.query is None
 
     @property
     def is_constrained(self) -> bool:
@@ -128,7 +136,7 @@ class TableSpec:
             raise ConfigError(
                 f"table '{self.name}': no format '{self.file_format}'; take {' or '.join(FILE_FORMATS)}"
             )
-        if self.file_format != "parquet" and self.source is not None:
+        if self.file_format != "parquet" and self.source is not None and self.query is None:
             raise ConfigError(
                 f"table '{self.name}' has a source: its files are Parquet, whatever 'file_format' says"
             )

@@ -1,5 +1,9 @@
 """Statements of every kind at real owners in virtual time: nothing is lost, doubled or torn, every fault is found."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from ballista_py.testing.simulation.mutants.mutants import MUTANTS
@@ -8,7 +12,7 @@ from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS
 from ballista_py.testing.simulation.owners.simulation import OwnerSimulation
 
 KINDS = ("append", "insert", "transfer", "merge", "delete", "replace", "refresh", "create", "read", "owner")
-QUICK = ("owner-not-caught-up", "commit-unserved", "run-not-caught-up")
+QUICK = ("owner-not-caught-up", "owner-counts-from-the-newest", "commit-unserved", "run-not-caught-up")
 
 
 def test_nothing_is_lost_doubled_or_torn_at_owners():
@@ -21,6 +25,24 @@ def test_nothing_is_lost_doubled_or_torn_at_owners():
 def test_the_same_seed_replays():
     first, second = (OwnerSimulation(5, minutes=1).run() for _ in range(2))
     assert first == second
+
+
+def test_the_same_seed_replays_in_another_process():
+    """Sets of texts have another order there."""
+    code = (
+        "from ballista_py.testing.simulation.owners.simulation import OwnerSimulation as Simulation\n"
+        "print(Simulation(48, minutes=4).run(), Simulation(5, minutes=2).run())"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1")
+    )
+    assert first == second != b""
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -219,7 +219,7 @@ def set_until_kept(connection, option: str, value: str) -> None:
     """Set an option of the session as often as the driver needs to keep the cookie that comes back.
 
     Its middleware drops the headers of a stream whose context ends before it has seen the end of the stream: a race
-    within the driver (arrow-go, `CreateClientMiddleware`) that it loses about once in a hundred runs of a busy machine.
+    within the driver (arrow-go, `CreateClientMiddleware`), lost once in 24,000 options set on a busy machine.
     """
     for _ in range(20):
         connection.adbc_connection.set_options(**{option: value})

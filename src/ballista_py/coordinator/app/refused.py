@@ -50,7 +50,7 @@ VIEW = {
     "ready_state": "a view is ready once the tables that it reads are: leave it out",
     "columns": "its columns are those of its query: leave it out",
     "vectors": _SEARCH,
-    "acceleration": "a view keeps no rows: keep those of its query in a table, with CREATE TABLE … PARTITIONED BY … AS",
+    "acceleration": "a view of a file keeps no rows: make it with CREATE MATERIALIZED VIEW … PARTITIONED BY … AS",
 }
 DATASET = {
     "ref": "a file stands for itself: write the dataset here",

@@ -1,4 +1,4 @@
-"""What is done in a slot: a table brought up to its source on Spark, or its old rows taken away."""
+"""What is done in a slot: a table brought up to its source on Spark or to its query, or its old rows taken away."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Protocol, cast
 
 from attrs import define, field
 
+from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.refreshes.schedule import Done
 from ballista_py.coordinator.refreshes.source_look import look_at
+from ballista_py.coordinator.refreshes.view_look import look_at_tables
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.follows import CARRIED_OUT
 from ballista_py.errors import BallistaError, ConfigError, TryLater
@@ -17,6 +19,7 @@ from ballista_py.partitions.refresh import RefreshMode
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.slots import SlotWork
+from ballista_py.state.stores.store import ConditionalStore
 
 NAMED_MS = 10_000.0
 LOOK_MS = 50.0
@@ -31,6 +34,12 @@ class Cluster(Protocol):
     def table_is_served(self, table: str) -> bool: ...
 
     def refresh_dataset(self, table: str) -> int: ...
+
+
+class RefreshesViews(Protocol):
+    """Makes the rows of a materialized view anew."""
+
+    def refresh_view(self, name: str, token: str) -> int: ...
 
 
 class Retains(Protocol):
@@ -162,6 +171,50 @@ class CopyWork:
     def run(self, table: TableSpec, _token: str, _mode: str) -> Done:
         """One copy; its rows and its position count by one decision, so that made twice it is the later one."""
         return Done(rows=self.copy(table))
+
+
+@define
+class ViewWork:
+    """Makes the rows of materialized views anew by `writes`, where a table that they read has changed.
+
+    `view` tells the tables and views that there are. Every so often the objects of those tables are listed: that is
+    what a look costs.
+    """
+
+    writes: RefreshesViews
+    store: ConditionalStore
+    view: Callable[[], ClusterView]
+
+    @property
+    def kind(self) -> SlotWork:
+        return "refresh"
+
+    def wanted(self, table: TableSpec) -> bool:
+        """Materialized views."""
+        return table.query is not None
+
+    declared = wanted
+
+    def every_ms(self, table: TableSpec) -> float | None:
+        """As it declares; not by itself, if it declares a refresh without a time."""
+        return None if table.refresh is None else table.refresh.every_ms
+
+    def declaration(self, table: TableSpec) -> object:
+        """Its query and its schedule."""
+        return table.source, table.refresh
+
+    def mode(self, _table: TableSpec) -> str:
+        """There is one way."""
+        return "full"
+
+    def look(self, table: TableSpec) -> str:
+        """What the tables are that its query reads; nothing for one that gives other rows by itself."""
+        assert table.query is not None
+        return look_at_tables(table.query, self.view(), self.store)
+
+    def run(self, table: TableSpec, token: str, _mode: str) -> Done:
+        """One run of its query; the same token again changes nothing."""
+        return Done(rows=self.writes.refresh_view(table.name, token))
 
 
 @define

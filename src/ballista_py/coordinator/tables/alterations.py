@@ -86,6 +86,11 @@ class TableAlterations:
                 return None
             known = self.views.current(()).catalog.tables
             raise SqlError(f"Table '{change.table}' does not exist{meant(change.table, known)}")
+        if table.query is not None and not _is_of_sources(change.action):
+            raise SqlError(
+                f"'{table.name}' is a materialized view, which has the columns of its query: make it anew with "
+                "CREATE OR REPLACE MATERIALIZED VIEW"
+            )
         if table.source is not None and not _is_of_sources(change.action):
             raise SqlError(
                 f"table '{table.name}' has the columns of its source and cannot be altered: drop it and make it anew, "

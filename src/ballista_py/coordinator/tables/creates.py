@@ -8,9 +8,11 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 from attrs import evolve, frozen
 
+from ballista_py.coordinator.cluster_view import words_of
 from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.ddl import TableWrites
+from ballista_py.coordinator.tables.materialized_views import BY_ITSELF, query_of, require_other_reads
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.engine import Engine
@@ -50,6 +52,9 @@ class TableCreates:
             return 0
         if isinstance(change, CreateLike):
             return self._like(change, token)
+        query = query_of(change, self.engine) if change.kept_up else None
+        if query is not None:
+            require_other_reads(change.table, query, self.queries.views.refresh(words_of(query)))
         if change.columns is not None:
             return self._make(change, self.checks.schema(change), token)
         if change.query is None:
@@ -61,7 +66,7 @@ class TableCreates:
         for name, kind in kinds:
             require_kept_answer(change.table, name, kind)
         with self.running(change.query) as running:
-            return self._make(change, running.schema, token, running.batches())
+            return self._make(change, running.schema, token, running.batches(), query=query)
 
     def asked(self, new: NewTable, schema: pa.Schema, token: str) -> int:
         """Make a table of these very columns, which nobody wrote as SQL; 0. The same sent again does nothing.
@@ -160,6 +165,7 @@ class TableCreates:
         token: str,
         rows: Iterable[pa.RecordBatch] | None = None,
         partition_by: PartitionBy | None = None,
+        query: str | None = None,
     ) -> int:
         try:
             return self.ddl.make(
@@ -173,8 +179,9 @@ class TableCreates:
                 file_format=change.file_format,
                 token=token,
                 rows=rows,
-                refresh=change.refresh,
+                refresh=change.refresh if query is None else change.refresh or BY_ITSELF,
                 retention=change.retention,
+                query=query,
             )
         except UnsupportedExpression:  # of a table that is there, with other keys: nobody asked to change those
             if change.replaces or self.definitions.newest(change.table) is None:

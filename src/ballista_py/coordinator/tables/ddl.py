@@ -58,11 +58,13 @@ class TableWrites:
         colocate_with: str | None = None,
         refresh: Refresh | None = None,
         retention: Retention | None = None,
+        query: str | None = None,
     ) -> int:
         """Create a managed table, of `rows` if they are given; how many they are. `replaces` as `TableMaker.create`.
 
-        It is seen with all of its rows, or not at all. The same statement sent again is content, also if its table
-        was dropped since. Without a `distribution` one without keys is kept whole by every executor.
+        It is seen with all of its rows, or not at all; with a `query` it is a materialized view. The same statement
+        sent again is content, also if its table was dropped since. Without a `distribution` one without keys is kept
+        whole by every executor.
         """
         earlier = self.done(name, token)
         if earlier is not None:
@@ -93,6 +95,7 @@ class TableWrites:
                 replaces=replaces,
                 refresh=refresh,
                 retention=retention,
+                query=query,
             )
         except ConfigError:
             found = self.views.refresh({name}).catalog.tables.get(name)
@@ -149,7 +152,13 @@ class TableWrites:
         there = view.catalog.tables
         named = next((name for name in due if name in view.sql_views), None)
         if named is not None:
-            raise SqlError(f"'{named}' is a view: drop it with DROP VIEW")
+            kind = ", and no materialized one" if change.kept_up else ""
+            raise SqlError(f"'{named}' is a view{kind}: drop it with DROP VIEW")
+        plain = next(
+            (name for name in due if change.kept_up and name in there and there[name].query is None), None
+        )
+        if plain is not None:
+            raise SqlError(f"'{plain}' is a table: drop it with DROP TABLE")
         missing = [name for name in due if name not in there and not change.if_exists]
         if missing and len(due) > 1:
             raise SqlError(f"table '{missing[0]}' does not exist: nothing was dropped")

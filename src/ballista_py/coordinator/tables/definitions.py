@@ -31,6 +31,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import (
+    QUERY,
     Distribution,
     FileFormatName,
     TableSpec,
@@ -116,6 +117,7 @@ class TableMaker:
         retention: Retention | None = None,
         write_mode: WriteMode = "read_only",
         write_wait: WriteWait = "visible",
+        query: str | None = None,
         guard: Guard = unguarded,
     ) -> TableSpec:
         """Write the table's partitions, then its map, then publish its name. See `LocalCluster.create_table`.
@@ -126,7 +128,12 @@ class TableMaker:
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
         `guard` is asked of the very catalog that the name is put into; what it raises passes through.
+        A table with a `query` is a materialized view of these columns, and has a `fill`.
         """
+        if isinstance(source, Mapping) and source.get("format") == QUERY:
+            raise ConfigError(
+                f"table '{name}': what keeps the rows of a query is made by CREATE MATERIALIZED VIEW"
+            )
         if (source is None) == (schema is None):
             raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
         require_write_mode(name, write_mode, write_wait, source)
@@ -156,7 +163,7 @@ class TableMaker:
                 partition_by,
                 distribution=distribution,
                 colocate_with=colocate_with,
-                source=source,
+                source=source if query is None else {"format": QUERY, "sql": query},
                 incarnation=incarnation,
                 primary_key=primary_key,
                 checks=checks,
@@ -268,6 +275,10 @@ class TableMaker:
         table = self.cluster().tables.get(name)
         if table is None:
             raise ConfigError(f"there is no table '{name}'")
+        if table.query is not None:
+            raise ConfigError(
+                f"'{name}' is a materialized view, which Spark does not fill: Client.refresh(…, 'full') makes it anew"
+            )
         if table.by_changes:
             raise ConfigError(
                 f"table '{name}' follows the changes of its source by itself: there is nothing to run"

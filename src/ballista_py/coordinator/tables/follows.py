@@ -23,6 +23,8 @@ BY_CHANCE = frozenset({"gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
 
 def require_follows(table: TableSpec) -> None:
     """Raise `ConfigError` unless the refresh and the retention that the table declares can be carried out."""
+    if table.query is not None:
+        _require_of_query(table)
     if table.refresh is not None:
         table.refresh.require_usable(table.name, table.schema, has_source=table.source is not None)
         if table.by_changes:
@@ -39,6 +41,22 @@ def require_follows(table: TableSpec) -> None:
             )
     if table.retention is not None:
         retention_of(table.name, table.schema, table.retention)
+
+
+def _require_of_query(table: TableSpec) -> None:
+    """Raise `ConfigError` for what a materialized view declares that only other tables can."""
+    name, said = table.name, table.refresh
+    if table.retention is not None:
+        raise ConfigError(
+            f"materialized view '{name}' has the rows that its query gives: put what it is to forget into that"
+        )
+    if said is not None and (
+        said.mode != "full" or said.time_column is not None or said.on_schema_change != "fail"
+    ):
+        raise ConfigError(
+            f"materialized view '{name}' is made anew from its query each time: of the options of a refresh it takes "
+            "refresh_check_interval alone"
+        )
 
 
 def retention_of(table: str, schema: pa.Schema, retention: Retention) -> Local:

@@ -207,6 +207,8 @@ def _without(cluster: ClusterDocument, change: DropViews, mark: str) -> ClusterD
     if len(change.views) > MAX_DROPPED:
         raise SqlError(f"DROP names {len(change.views):,} views, more than {MAX_DROPPED}: send several")
     for name in change.views:
+        if name in cluster.tables and cluster.tables[name].query is not None:
+            raise SqlError(f"'{name}' is a materialized view: drop it with DROP MATERIALIZED VIEW")
         if name in cluster.tables or name in cluster.unreadable:
             raise SqlError(f"'{name}' is a table: drop it with DROP TABLE")
         if name not in cluster.views and not change.if_exists:

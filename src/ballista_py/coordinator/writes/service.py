@@ -45,6 +45,7 @@ from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.target_tables import TargetTables
 from ballista_py.coordinator.writes.through import OpenWriter, ThroughWrites, no_writer
+from ballista_py.coordinator.writes.view_rows import ViewRows
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
@@ -73,6 +74,7 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
 from ballista_py.sql.parse.likes import CreateLike
+from ballista_py.sql.parse.materialized_views import RefreshView
 from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
 from ballista_py.sql.prune.changes import as_general, local_rewrite
@@ -125,6 +127,7 @@ class WriteService:
     _sql_views: SqlViewDefinitions = field(init=False)
     _again: PlannedAgain = field(init=False)
     _targets: TargetTables = field(init=False)
+    _view_rows: ViewRows = field(init=False)
     _definition_turns: PlanningTurns = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -163,6 +166,7 @@ class WriteService:
             self.store,
             self.max_bytes,
         )
+        self._view_rows = ViewRows(self.views, self._rounds, self._rows, self._whole, self._checks)
         self._through = ThroughWrites(self._targets, self._whole, self._keyed, self.open_writer, self.figures)
         self._sent_again = SentAgain(self._former, self._whole, self._claims, self.queries)
         prefixes = (TOKENS_PREFIX, CLAIMED_MS), (ANSWERS_PREFIX, CLAIMED_MS)
@@ -340,6 +344,8 @@ class WriteService:
             return Executed(self._ddl.drop(change, mine.kept))
         if isinstance(change, AlterTable):
             return Executed(self._alterations.alter(change, mine.kept))
+        if isinstance(change, RefreshView):
+            return Executed(self._view_rows.make_anew(change.view, mine))
         if isinstance(change, CopyFrom):
             raise SqlError(NOT_HERE)
         raise SqlError("the statement changes nothing: send it as a query")
@@ -373,6 +379,14 @@ class WriteService:
         types = dict(zip(table.schema.names, self.engine.sql_types(table.schema), strict=True))
         rewrite = evolve(local_rewrite(change, table, types), where=pruned_by(change))
         return self._rewrites.run(table, change, rewrite, WriteToken(token, ("retention", change.text)))
+
+    def refresh_view(self, name: str, token: str) -> int:
+        """Make the rows of a materialized view anew; how many they are. The same token again changes nothing.
+
+        Raises what `ViewRows.make_anew` raises.
+        """
+        mine = WriteToken(token, ("refresh view", name))
+        return self._again.until_done(lambda: self._view_rows.make_anew(name, mine), (name,))
 
     def settle_left_over(self, schedulers: Collection[str]) -> int:
         """See `WriteRounds.settle_left_over`."""

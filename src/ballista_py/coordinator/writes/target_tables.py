@@ -38,6 +38,10 @@ class TargetTables:
                 raise SqlError(
                     f"the statement cannot be run on table '{name}', which is written through: {_THROUGH}"
                 )
+            if found is not None and found.query is not None:
+                raise SqlError(
+                    f"'{name}' is a materialized view, which has the rows of its query: change the tables that it reads"
+                )
             if found is not None and found.source is not None:
                 raise SqlError(
                     f"table '{name}' is filled from its source: refresh it, or write to a managed table"

@@ -375,6 +375,7 @@ class SchedulerCore:
                     "failed": {**status.failed, **self._without_room(name)},
                     **self.follows(table),
                     **({"changes": self.followed(table.folder)} if table.by_changes else {}),
+                    **({} if table.query is None else {"sql": table.query}),
                 }
             )
         return rows

@@ -10,7 +10,7 @@ from attrs import define, field
 from ballista_py.coordinator.refreshes.lanes import Lanes
 from ballista_py.coordinator.refreshes.schedule import Schedule
 from ballista_py.coordinator.refreshes.shown import lag_ms, refresh_row, retention_row, slots_of
-from ballista_py.coordinator.refreshes.works import RefreshWork, RetentionWork
+from ballista_py.coordinator.refreshes.works import RefreshWork, RetentionWork, ViewWork
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.errors import ConfigError, SqlError
@@ -30,8 +30,10 @@ class SchedulerRefreshes:
     core: SchedulerCore
     refreshes: Schedule
     retentions: Schedule
+    queries: Schedule
     work: RefreshWork
     wake: Any = field(default=lambda: None)
+    wake_queries: Any = field(default=lambda: None)
     copies: Schedule | None = None
 
     @classmethod
@@ -61,8 +63,10 @@ class SchedulerRefreshes:
 
         retentions = schedule_of(RetentionWork(writes), Lanes())
         work = RefreshWork(tables, core, ground.runtime, lambda table: _ask(retentions, table))
-        made = cls(ground, core, schedule_of(work), retentions, work)
+        queries = schedule_of(ViewWork(writes, ground.store, core.view), Lanes())
+        made = cls(ground, core, schedule_of(work), retentions, queries, work)
         made.wake = ground.loop("refresh", made.refresh, TICK_MS).poke
+        made.wake_queries = ground.loop("refresh views", made.refresh_views, TICK_MS).poke
         ground.loop("retain", made.retain, TICK_MS)
         ground.up.callback(tables.close)
         return made
@@ -71,6 +75,10 @@ class SchedulerRefreshes:
         """Refresh the tables that are due."""
         self.refreshes.tick(self.core.known().catalog.tables)
         self.work.rest()
+
+    def refresh_views(self) -> None:
+        """Make the rows of materialized views anew that are due."""
+        self.queries.tick(self.core.known().catalog.tables)
 
     def retain(self) -> None:
         """Take away the old rows of tables that are due."""
@@ -86,6 +94,8 @@ class SchedulerRefreshes:
             raise SqlError(f"there is no table '{name}'")
         if table.by_changes:
             return self._ask_for_copy(table, mode)
+        if table.query is not None:
+            return self._ask_for_query(table, mode)
         if not self.work.wanted(table):
             raise ConfigError(f"table '{name}' has no source that it could be refreshed from: write to it")
         if mode == "append" and (table.refresh is None or table.refresh.time_column is None):
@@ -94,6 +104,13 @@ class SchedulerRefreshes:
             )
         number = self.refreshes.ask(table, mode or "")
         self.wake()
+        return number
+
+    def _ask_for_query(self, table: TableSpec, mode: str | None) -> int:
+        if mode not in (None, "", "full"):
+            raise ConfigError(f"materialized view '{table.name}' is made anew each time: refresh it by 'full'")
+        number = self.queries.ask(table, "full")
+        self.wake_queries()
         return number
 
     def _ask_for_copy(self, table: TableSpec, mode: str | None) -> int:
@@ -126,7 +143,7 @@ class SchedulerRefreshes:
 
     def lags(self) -> Mapping[tuple[str, ...], float]:
         """How far behind its source each table may be, in ms, by table and mode, as last seen."""
-        known, now_ms = self.refreshes.known(), self.ground.runtime.wall_ms()
+        known, now_ms = {**self.refreshes.known(), **self.queries.known()}, self.ground.runtime.wall_ms()
         found: dict[tuple[str, ...], float] = {}
         for name, table in self.core.known().catalog.tables.items():
             if table.by_changes:

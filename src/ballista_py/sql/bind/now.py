@@ -42,6 +42,7 @@ _AGE = "age"  # of one argument it is the time since then until today
 # There is no constant that stands for a call of these.
 _OTHERS = frozenset(("ago", "pg_conf_load_time", "pg_postmaster_start_time"))
 OF_THE_MOMENT = frozenset((*_CALLS, *_WORDS, *_OTHERS, _AGE))
+WORDS_OF_THE_MOMENT = frozenset(_WORDS)  # which need no brackets behind them
 _WORD = re.compile(r"\w+")
 _FORMS = {
     _TIMESTAMPTZ: "%Y-%m-%d %H:%M:%S.{ms}+00", _TIMESTAMP: "%Y-%m-%d %H:%M:%S.{ms}", _DATE: "%Y-%m-%d",

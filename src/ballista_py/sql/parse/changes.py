@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 from sqlglot import exp
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -35,6 +35,7 @@ from ballista_py.sql.parse.kind import (
     verb_place,
 )
 from ballista_py.sql.parse.likes import CreateLike, read_like
+from ballista_py.sql.parse.materialized_views import RefreshView, as_of_table, read_refresh
 from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
@@ -90,10 +91,11 @@ class General:
 
 @frozen(kw_only=True)
 class DropTable:
-    """The end of one or several tables."""
+    """The end of one or several tables; if they are `kept_up`, of materialized views."""
 
     tables: tuple[str, ...]
     if_exists: bool = False
+    kept_up: bool = False
 
 
 @frozen(kw_only=True)
@@ -116,6 +118,7 @@ Change: TypeAlias = (
     | CreateView
     | DropViews
     | CommentView
+    | RefreshView
 )
 
 
@@ -140,8 +143,12 @@ def read_change(sql: str) -> Change | None:
         raise SqlError("the text holds more than one statement: send them one by one")
     if tokens[0].text.upper() == "COPY":
         return _copied(text)
+    kept_up = as_of_table(text, tokens)
+    if kept_up is not None:
+        return _kept_up(kept_up)
     if is_of_view(text):
-        return read_view_statement(StatementText(text, tokens))
+        found = StatementText(text, tokens)
+        return read_refresh(found) or read_view_statement(found)
     if tokens[0].text.upper() in _ALTERATIONS:
         return read_alteration(StatementText(text, tokens))
     like = read_like(text)
@@ -157,6 +164,14 @@ def read_change(sql: str) -> Change | None:
         raise _of_joined_sources(tokens) or _of_computed_columns(tokens) or positioned(error) from None
     change = _change_of(tree, StatementText(plain, tokens, keys))
     return overwriting(change, overwrite) if overwrite is not None and isinstance(change, Insert) else change
+
+
+def _kept_up(sql: str) -> CreateTable | DropTable:
+    """The statement of a materialized view, written as one of a table."""
+    change = read_change(sql)
+    if isinstance(change, CreateTable | DropTable):
+        return evolve(change, kept_up=True)
+    raise SqlError("CREATE MATERIALIZED VIEW of that form cannot be run here: say its query behind AS")
 
 
 _JOINS = frozenset(
@@ -210,6 +225,7 @@ def is_alteration(sql: str) -> bool:
 
 
 _ALTERATIONS = ("ALTER", "COMMENT")
+_OURS = ("COPY", "REFRESH")  # of which the engine reads nothing
 
 
 def text_for_engine(sql: str) -> str | None:
@@ -218,12 +234,16 @@ def text_for_engine(sql: str) -> str | None:
     That is all but PARTITIONED BY, whose keys are ours, what makes an INSERT one that overwrites, and all names of a
     DROP but the first: the engine takes one.
     COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known.
+    A materialized view is a table to the engine.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
     'create table t (a int)                   '
     """
     text, tokens = tokens_of(sql)
-    if statement_kind(text) != "change" or tokens[0].text.upper() == "COPY" or read_like(text) is not None:
+    kept_up = as_of_table(text, tokens)
+    if kept_up is not None:
+        return text_for_engine(kept_up)
+    if statement_kind(text) != "change" or tokens[0].text.upper() in _OURS or read_like(text) is not None:
         return None
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))

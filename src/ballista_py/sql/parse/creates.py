@@ -25,7 +25,8 @@ _BEHIND_TYPES = (
 class CreateTable:
     """A managed table; `columns` are (name, nullable), or None to take them from `query`.
 
-    If it `replaces`, it takes the place of a table of that name. Columns have the `defaults` that are named, as SQL.
+    If it `replaces`, it takes the place of a table of that name. One that is `kept_up` is a materialized view: it has
+    the rows of its query from then on, too. Columns have the `defaults` that are named, as SQL.
     `declaration` is the text of the statement without what no engine would take, for the types of the columns.
     """
 
@@ -42,6 +43,7 @@ class CreateTable:
     file_format: str = "parquet"
     refresh: Refresh | None = None
     retention: Retention | None = None
+    kept_up: bool = False
 
 
 def read_create(tree: exp.Create, text: StatementText) -> CreateTable:

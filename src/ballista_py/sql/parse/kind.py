@@ -110,7 +110,7 @@ _INSTEAD: Mapping[str, str] = {
     "REVOKE": "who may do what is configured at the nodes",
     "LOCK": _NO_TRANSACTIONS,
     "KILL": "cancel a statement where it was sent",
-    "REFRESH": "Client.refresh compares a table with what is stored",
+    "REFRESH": "REFRESH MATERIALIZED VIEW v, or Client.refresh_dataset for a table with a source",
     "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
     "ALTER VIEW": "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW",
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",
@@ -141,7 +141,7 @@ def defines_view(words: Sequence[str]) -> bool:
         return [*rest[:2]] == ["ON", "VIEW"]
     if first == "CREATE":
         return next((word for word in rest if word not in _KINDS_OF_VIEWS), "") == "VIEW"
-    return first == "DROP" and [*rest[:1]] == ["VIEW"]
+    return first in ("DROP", "REFRESH") and ([*rest[:1]] == ["VIEW"] or [*rest[:2]] == ["MATERIALIZED", "VIEW"])
 
 
 def is_of_view(sql: str, dialect: str | None = None) -> bool:

@@ -22,12 +22,15 @@ _KINDS = {
     "LOCAL": "every view is there for all",
     "GLOBAL": "every view is there for all",
     "RECURSIVE": "say WITH RECURSIVE in its query",
-    "MATERIALIZED": "keep the rows of the query with CREATE TABLE … AS",
+    "MATERIALIZED": "CREATE MATERIALIZED VIEW v PARTITIONED BY (bucket(16, id)) AS SELECT …",
     "SECURE": "who may do what is configured at the nodes",
 }
+_KEEPS_ROWS = (
+    "a view has no rows of its own: CREATE MATERIALIZED VIEW … PARTITIONED BY … AS keeps those of its query"
+)
 _BEFORE_QUERY = {
-    "PARTITIONED": "a view has no rows of its own: keep those of its query with CREATE TABLE … PARTITIONED BY … AS",
-    "PARTITION": "a view has no rows of its own: keep those of its query with CREATE TABLE … PARTITIONED BY … AS",
+    "PARTITIONED": _KEEPS_ROWS,
+    "PARTITION": _KEEPS_ROWS,
     "WITH": "a view has no options, no schedule and no retention: give them to the tables that it reads",
     "USING": "a view has no format: say AS and its query",
     "OPTIONS": "a view has no options: say AS and its query",

@@ -20,12 +20,13 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.documents.codec import is_misplaced
 from ballista_py.state.documents.lost_documents import DocumentMemory, Seen
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.manifest import manifest_key
 
 SEEN_PREFIX = "accelerations/seen/"
 NOTE_EVERY_MS = 5_000.0
+LOOK_EVERY_MS = 60_000.0
 
 
 @frozen(kw_only=True)
@@ -76,6 +77,8 @@ class SeenManifests:
         self._map = mapper
         self._noted: dict[str, dict[str, Seen]] = {}
         self._read: dict[str, tuple[str | None, SeenDocument]] = {}
+        self._looked_ms = runtime.monotonic_ms()
+        self._lying: dict[str, ObjectEntry] = {}
 
     def take_in(self, folder: str, paths: Iterable[str]) -> None:
         """Remember what anybody noted of these partitions, before their manifests are read.
@@ -91,7 +94,12 @@ class SeenManifests:
                     self._memory.learn(manifest_key(folder, path), Seen(revision, commit_id))
 
     def tick(self) -> int:
-        """Note what was seen since the last time; how many tables. Raises what the store raises."""
+        """Note what was seen since the last time; how many tables. Raises what the store raises.
+
+        Once a minute notes that are gone, or that somebody else has written, are noted anew.
+        """
+        if self._runtime.monotonic_ms() - self._looked_ms >= LOOK_EVERY_MS:
+            self._look()
         changed, seen = 0, _by_folder(self._memory.below("snapshots/"))
         self._noted = {folder: noted for folder, noted in self._noted.items() if folder in seen}
         self._read = {key: read for key, read in self._read.items() if key.split("/")[-2] in seen}
@@ -100,8 +108,19 @@ class SeenManifests:
                 continue
             self._note(folder, found)
             self._noted[folder] = found
+            self._lying.pop(folder, None)
             changed += 1
         return changed
+
+    def _look(self) -> None:
+        """Forget that tables were noted whose notes do not lie there as they did at the last look."""
+        self._looked_ms = self._runtime.monotonic_ms()
+        entries = {entry.key: entry for entry in self._store.list(SEEN_PREFIX)}
+        own = {folder: entries.get(seen_key(folder, self._executor_id)) for folder in self._noted}
+        lying = {folder: entry for folder, entry in own.items() if entry is not None}
+        as_before = {folder for folder, entry in lying.items() if self._lying.get(folder, entry) == entry}
+        self._noted = {folder: noted for folder, noted in self._noted.items() if folder in as_before}
+        self._lying = {folder: lying[folder] for folder in as_before}
 
     def _note(self, folder: str, found: Mapping[str, Seen]) -> None:
         state = ObjectState(

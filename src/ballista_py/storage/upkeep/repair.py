@@ -9,7 +9,7 @@ disprove is written: what it took the place of may only have been moved. It is f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import Factory, evolve, frozen
@@ -107,6 +107,7 @@ class _Look:
         self._misplaced: set[str] = set()
         self._older: set[str] = set()
         self._undescribed: set[str] = set()
+        self._all_manifests: dict[str, dict[str, ManifestDocument]] = {}
         self._cluster = self._read(CLUSTER_KEY, ClusterDocument)
         names = [map_name_of(entry.key) for entry in store.list(MAPS_PREFIX)]
         self._maps = {name: self._read(partition_map_key(name), PartitionMapDocument) for name in names}
@@ -139,7 +140,9 @@ class _Look:
         proven = max((0, *of_maps, *self._made.values()))
         behind = [] if found is None else self._behind(found.document.tables)
         if found is not None and found.header.revision >= proven and not behind:
-            return self._describe(found.document.tables), found.document.tables
+            return self._describe(
+                self._known(found.document.tables, ()), found.header.revision
+            ), found.document.tables
         if found is None and not self._folders and not self._maps:
             return [], {}
         before = ClusterDocument() if found is None else found.document
@@ -155,6 +158,9 @@ class _Look:
         tables |= self._without_map(tables, before)
         newer = {name: self._newer(table) for name, table in tables.items()}
         tables |= {name: table for name, table in newer.items() if table is not None}
+        lacking = {name for name, table in tables.items() if table.folder not in self._folders}
+        if self._known(tables, lacking) != tables:
+            return [], tables
         namings = before.namings + COUNTED_APART
         after = evolve(
             before,
@@ -170,7 +176,8 @@ class _Look:
         if behind:
             state = f"older than '{table_key(behind[0].folder)}'"
         what = f"is {state}: make it anew with {len(tables)} table(s): {', '.join(sorted(tables)) or 'none'}"
-        return [self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)], tables
+        catalog = self._repair(CLUSTER_KEY, ClusterDocument, after, what, proven)
+        return [catalog, *self._describe(tables, proven)], tables
 
     def _behind(self, tables: Mapping[str, TableSpec]) -> list[TableSpec]:
         """What folders know that the catalog does not, however high its revision is by now: nodes may have joined.
@@ -185,12 +192,33 @@ class _Look:
         ]
         return altered + [newer for table in tables.values() if (newer := self._newer(table)) is not None]
 
-    def _describe(self, tables: Mapping[str, TableSpec]) -> list[Repair]:
-        """Let every folder say what its table is, as long as the catalog knows it."""
+    def _known(self, tables: Mapping[str, TableSpec], announced: Collection[str]) -> Mapping[str, TableSpec]:
+        """The tables whose definition is surely the newest that they had; the others are beyond repair.
+
+        Files tell by which definition they were written. What was `announced` may have come to no end: it tells
+        something of tables whose folders do not say what they are, beside a catalog that is older.
+        """
+        known = {}
+        for name, table in tables.items():
+            files = (file for manifest in self._manifests(table).values() for file in _rows_of(manifest))
+            newest = max((table.definition, *(file.definition for file in files)))
+            if name in announced:
+                decisions = self._read(statements_key(table.folder), StatementsDocument)
+                newest = max(newest, 0 if decisions is None else decisions.document.announced)
+            if newest == table.definition:
+                known[name] = table
+                continue
+            self._beyond.append(
+                f"table '{name}' was altered: there is a definition {newest} of it, and '{CLUSTER_KEY}' and "
+                f"'{table_key(table.folder)}' know of {table.definition}: put the newest copy of one of them back"
+            )
+        return known
+
+    def _describe(self, tables: Mapping[str, TableSpec], revision: int) -> list[Repair]:
+        """Let every folder say what its table is, which the catalog knew at that revision."""
         lacking = [table for table in tables.values() if table.folder not in self._folders]
         self._folders.update((table.folder, table) for table in lacking)
         what = "is lost: write it again, as the catalog has it"
-        revision = 0 if self._cluster is None else self._cluster.header.revision
         return [
             self._repair(
                 table_key(table.folder), TableDocument, TableDocument(table=table, catalog_revision=revision), what
@@ -272,6 +300,12 @@ class _Look:
         return any(_rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
 
     def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
+        """Those of a table that can be read, by partition; what is wrong with others is said once."""
+        if table.folder not in self._all_manifests:
+            self._all_manifests[table.folder] = self._manifests_of(table)
+        return self._all_manifests[table.folder]
+
+    def _manifests_of(self, table: TableSpec) -> dict[str, ManifestDocument]:
         found = {}
         paths = sorted(partition_paths(self._store, table.folder))
         memory = DocumentMemory()

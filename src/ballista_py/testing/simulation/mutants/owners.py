@@ -24,6 +24,7 @@ from ballista_py.testing.simulation.owners.simulation import OwnerSimulation
 Patch = tuple[Any, str, Any]
 _decisions_after = repair._decisions_after
 _current = ManifestDocument.current
+_exchanged = ManifestDocument._exchanged
 
 
 @frozen(kw_only=True)
@@ -97,6 +98,12 @@ def _folded_at_once(
     return storage.abandon(attempt, epoch=epoch) if sequence is None else storage.fold(attempt, epoch=epoch)
 
 
+def _from_the_newest(
+    manifest: ManifestDocument, added: Any, removed: Any, _since: int | None = None
+) -> ManifestDocument:
+    return _exchanged(manifest, added, removed)
+
+
 OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
     OwnerMutant(
         name="owner-behind",
@@ -127,6 +134,11 @@ OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
         name="owner-unnumbered",
         what="an owner folds a statement in without its sequence",
         patches=((OwnerCommits, "settle", _folded_at_once),),
+    ),
+    OwnerMutant(
+        name="owner-counts-from-the-newest",
+        what="what is folded in after a later statement is visible from that one on",
+        patches=((ManifestDocument, "_exchanged", _from_the_newest),),
     ),
     OwnerMutant(
         name="commit-unserved",

@@ -34,7 +34,11 @@ from ballista_py.testing.simulation.time import World
 CALM_MS = 240_000.0
 MAX_TRIES = 4
 QUICK = ("merge", "replace")  # of which two at once are wanted
+CROWDED = 4  # every fourth seed has a crowd, in which statements are folded in that waited beside one another
+CROWD, CROWD_MS = 6, 1_000.0
 TRY_AGAIN_MS = 2_000.0
+LOOKS_LATE = 0.3
+LATE_MS = 60_000.0
 Act = Callable[[Machine], None]
 
 
@@ -86,10 +90,13 @@ class OwnerSimulation:
         try:
             self._once("founder", actors.found)
             world.run(60_000.0)
-            site.break_things()
+            crowded = self.seed % CROWDED == 1
+            site.break_things(seldom=crowded)
             for name, act in kinds.items():
                 for number in range(2):
                     self._again(f"{name}-{number}", (4_000.0 if name in QUICK else 8_000.0) * self.pace, act)
+            for number in range(CROWD if crowded else 0):
+                self._again(f"insert-of-crowd-{number}", CROWD_MS * self.pace, actors.insert)
             # One each of what is rare.
             self._again("define", 60_000.0 * self.pace, troubles.define)
             self._again("owners", 60_000.0 * self.pace, troubles.succeed)
@@ -176,13 +183,19 @@ class OwnerSimulation:
             self._site.book.done["read"] += 1
 
     def _rows(self, machine: Machine, table: str) -> list[tuple[str, int]]:
-        sequence = self._site.statements(machine, table).read().sequence
+        if self._site.stopped:
+            raise GoneError
+        repairs, sequence = self._site.repairs, self._site.statements(machine, table).read().sequence
+        if machine.random() < LOOKS_LATE:  # while later statements commit and are folded in
+            machine.sleep_ms(LATE_MS * machine.random())
         found: list[tuple[str, int]] = []
         for owner, part in self._site.parts(table, EVERYWHERE):
             self._site.step(machine)
             asked = evolve(part, sequence=sequence)
             rows = self._site.call(machine, owner, lambda owner=owner, asked=asked: owner.read(asked))  # type: ignore[misc]
             found += _pairs(rows)
+        if self._site.repairs != repairs:
+            raise GoneError  # every node was stopped for it, and so was whoever ran this query
         return found
 
     def _look_at_money(
@@ -195,6 +208,8 @@ class OwnerSimulation:
         missing = expected - set(names) - book.deleting
         book.expect(not missing, f"a reader of '{table}' missed {len(missing)} acknowledged row(s)")
         book.expect(len(names) == len(set(names)), f"a reader of '{table}' saw a row twice")
+        halves = {name[:-2] for name in names if name.endswith("-a")} ^ {n[:-2] for n in names if n.endswith("-b")}
+        book.expect(not halves, f"a reader of '{table}' saw one row of two: {min(halves, default='')}")
 
     def _look_at_all(
         self, table: str, rows: list[tuple[str, int]], _expected: set[str], _gone: set[str], began_ms: float

@@ -125,6 +125,7 @@ class OwnerSite:
     calm: bool = True
     stopped: bool = False  # no node runs: somebody repairs
     spoilt: str = ""  # the document that was lost or put back, until it is repaired
+    repairs: int = 0  # for each of which all nodes were stopped
     store: JudgedStore = field(init=False)
     god: Machine = field(init=False)
     _faults: Faults = field(factory=Faults.none)
@@ -195,10 +196,12 @@ class OwnerSite:
             for own in by_owner.values()
         ]
 
-    def break_things(self) -> None:
-        """From now on things fail."""
+    def break_things(self, seldom: bool = False) -> None:
+        """From now on things fail; if `seldom`, a hundred statements a minute get through all the same."""
         self.calm = False
         self._faults = evolve(Faults(), slow_ms=30_000.0, lost_reply=0.05, throttled=0.01)
+        if seldom:
+            self._faults = evolve(Faults.none(), slow_request=0.01, slow_ms=4_000.0, lost_reply=0.01)
 
     def rest(self) -> None:
         """From now on nothing fails."""

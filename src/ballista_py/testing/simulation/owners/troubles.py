@@ -159,6 +159,7 @@ class OwnerTroubles:
     def _repair(self, machine: Machine) -> None:
         site = self.site
         site.stopped = True
+        site.repairs += 1
         for owner in site.owners:
             owner.machine.dead = True
         machine.sleep_ms(UNDER_WAY_MS / machine.rate * 1.1)
