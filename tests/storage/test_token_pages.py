@@ -1,18 +1,25 @@
 """A statement that was applied is known as such for as long as it may be sent again, however many follow it."""
 
+import pyarrow as pa
 import pytest
 
-from ballista_py.errors import TryLater
+from ballista_py.errors import DocumentLost, TryLater
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, TableDocument, table_key
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.resends import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage import manifest as manifests
-from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared
+from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.token_pages import TokenPages
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS, find_garbage
-from ballista_py.storage.upkeep.verify import history
+from ballista_py.storage.upkeep.repair import find_repairs
+from ballista_py.storage.upkeep.verify import history, verify_table
 
 PAGE = 128
+SCHEMA = pa.schema([pa.field("p", pa.int64(), nullable=False)])
 
 
 @pytest.fixture(autouse=True)
@@ -117,8 +124,42 @@ def test_a_lost_page_is_an_error_and_not_a_second_row(partition, inner, clock):
     write(partition, 0, 2 * TAIL_TOKENS)
     (page,) = partition.read().document.pages
     inner.delete(page.path)
-    with pytest.raises(Exception, match=page.path):
-        send_again(owner(inner, clock), 0)
+    for number in (0, 10 * TAIL_TOKENS):
+        with pytest.raises(DocumentLost, match=f"{page.path}.*storage repair"):
+            send_again(owner(inner, clock), number)
+
+
+def test_a_page_that_went_because_others_follow_it_is_no_lost_one(partition, inner, clock):
+    write(partition, 0, 2 * TAIL_TOKENS)
+    older = partition.read().document
+    write(partition, 2 * TAIL_TOKENS, TAIL_TOKENS)
+    assert partition.read().document.pages != older.pages
+    with pytest.raises(TryLater, match="changed meanwhile"):
+        TokenPages(inner, clock).applied(older, "token-0")
+
+
+def test_a_lost_page_is_found_by_verify_and_repair_goes_on_without_it(inner, clock):
+    table = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["p"], SCHEMA))
+    ObjectState(inner, CLUSTER_KEY, ClusterDocument).create(ClusterDocument().with_table(table))
+    ObjectState(inner, table_key("t"), TableDocument).create(TableDocument(table=table))
+    partition = owner(inner, clock)
+    partition.create()
+    partition.activate(1)
+    write(partition, 0, 2 * TAIL_TOKENS)
+    (page,) = partition.read().document.pages
+    assert verify_table(inner, table, ["p=1"]).problems == ()
+    inner.delete(page.path)
+    (problem,) = verify_table(inner, table, ["p=1"]).problems
+    assert (problem.file, problem.partition) == (page.path, "p=1")
+    found = find_repairs(inner)
+    (one,) = (one for one in found.repairs if one.key == manifest_key("t", "p=1"))
+    assert f"of {page.tokens} earlier statement(s)" in one.what
+    for repair in found.repairs:
+        repair.apply()
+    assert manifest_key("t", "p=1") not in {one.key for one in find_repairs(inner).repairs}
+    assert partition.read().document.pages == ()
+    last = 2 * TAIL_TOKENS - 1
+    assert send_again(owner(inner, clock), last)[1] == 0  # the newest are in the manifest
 
 
 def test_the_manifest_stays_small_under_many_small_statements(partition, inner):

@@ -19,8 +19,10 @@ from typing import Any
 import orjson
 from attrs import frozen
 
-from ballista_py.errors import DocumentUnreadable
+from ballista_py.errors import BallistaError, DocumentLost, DocumentUnreadable, ObjectMissing, TryLater
 from ballista_py.runtime import Runtime
+from ballista_py.state.documents.lost_documents import way_out
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.resends import TOKENS_KEPT_MS
 from ballista_py.state.documents.write_tokens import is_same, name_of
 from ballista_py.state.stores.store import ConditionalStore
@@ -30,6 +32,7 @@ from ballista_py.storage.manifest import (
     AppliedToken,
     ManifestDocument,
     TokenPage,
+    manifest_key,
 )
 
 MAX_LOADED = 4_096
@@ -61,18 +64,32 @@ class TokenPages:
     def applied(self, manifest: ManifestDocument, token: str) -> AppliedToken | None:
         """What the statement of that token did, if it is known to have been applied.
 
-        Raises what the store raises, and `DocumentUnreadable` for a page that is damaged.
+        Raises what the store raises, `DocumentUnreadable` for a page that is damaged, `DocumentLost` for one that is
+        gone, and `TryLater` if it went because the manifest is another one by now.
         """
         found = manifest.applied(token)
         if found is not None or not manifest.pages:
             return found
         mark = _mark(token)
         for page in reversed(manifest.pages):
-            if _is_among(mark, self._marks_of(page.path)):
-                same = next((t for t in self.read(page) if is_same(t.token, token)), None)
-                if same is not None:
-                    return same
+            try:
+                if _is_among(mark, self._marks_of(page.path)):
+                    same = next((t for t in self.read(page) if is_same(t.token, token)), None)
+                    if same is not None:
+                        return same
+            except ObjectMissing:
+                raise self._gone(manifest, page) from None
         return None
+
+    def _gone(self, manifest: ManifestDocument, page: TokenPage) -> BallistaError:
+        """What a page means that is not there: it is lost, if the manifest of now names it."""
+        key = manifest_key(manifest.table, manifest.partition)
+        now = ObjectState(self._store, key, ManifestDocument, runtime=self._runtime).read().document
+        if page in now.pages:
+            return DocumentLost(
+                f"'{page.path}' is gone, which tells earlier statements: {way_out()}", key=page.path
+            )
+        return TryLater(f"'{key}' was changed meanwhile: send the statement again")
 
     def read(self, page: TokenPage) -> list[AppliedToken]:
         """The tokens on a page, oldest first. Raises as `applied` does."""
@@ -130,6 +147,11 @@ class TokenPages:
                 while len(known) > MAX_LOADED:  # what is forgotten counts as known from the next look on
                     known.popitem(last=False)
         return marks
+
+
+def pages_there(store: ConditionalStore, folder: str) -> frozenset[str]:
+    """The pages of a table that there are, by their paths."""
+    return frozenset(entry.key for entry in store.list(f"snapshots/{folder}/tokens/"))
 
 
 def _mark(token: str) -> bytes:

@@ -42,7 +42,7 @@ from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.publication import partition_paths
-from ballista_py.storage.token_pages import TokenPages
+from ballista_py.storage.token_pages import TokenPages, pages_there
 
 _TABLE = "/table.json"
 COUNTED_APART = 1_000_000  # nobody knows how many admissions, or names of tables, there were after an older copy
@@ -128,6 +128,7 @@ class _Look:
         repairs: list[Repair] = []
         for _, table in sorted(tables.items()):
             manifests = self._manifests(table)
+            repairs += self._pages(table, manifests)
             repairs += self._decisions(table, manifests)
             repairs += self._map(table, manifests)
         if self._misplaced:
@@ -324,6 +325,22 @@ class _Look:
                     self._older.add(error.details["key"])
                 self._beyond.append(f"partition '{path}' of table '{table.name}': {_without_repair(error)}")
         return found
+
+    def _pages(self, table: TableSpec, manifests: dict[str, ManifestDocument]) -> list[Repair]:
+        """Let manifests go on without the pages of tokens that are lost; of `manifests` they are taken out at once."""
+        there, repairs = pages_there(self._store, table.folder), []
+        for path, manifest in manifests.items():
+            kept = tuple(page for page in manifest.pages if page.path in there)
+            if kept == manifest.pages:
+                continue
+            count = sum(page.tokens for page in manifest.pages) - sum(page.tokens for page in kept)
+            what = (
+                f"names page(s) of {count} earlier statement(s) that are lost: go on without them; one of those that "
+                "is sent again would count twice"
+            )
+            manifests[path] = evolve(manifest, pages=kept)
+            repairs.append(self._repair(manifest_key(table.folder, path), ManifestDocument, manifests[path], what))
+        return repairs
 
     def _decisions(self, table: TableSpec, manifests: Mapping[str, ManifestDocument]) -> list[Repair]:
         key = statements_key(table.folder)

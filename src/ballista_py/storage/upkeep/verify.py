@@ -13,11 +13,16 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.manifest import AppliedToken, DataFile, all_files
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.token_pages import TokenPages
+from ballista_py.storage.token_pages import TokenPages, pages_there
 
 RunAll = Callable[
     [Callable[[DataFile], "StorageProblem | None"], Iterable[DataFile]], Iterable["StorageProblem | None"]
 ]
+
+
+_PAGE_GONE = (
+    "its page of earlier statements is gone: put it back, or stop all nodes and run `ballista-py storage repair`"
+)
 
 
 @frozen(kw_only=True)
@@ -51,12 +56,13 @@ def verify_table(
     """Read the manifests of these partitions (their text forms) and every file that they name: those that are the
     partition now, those that a statement has prepared, those that queries begun earlier may still read.
 
-    Checked are size, checksum, rows, columns and types. A damaged file or manifest is a problem of its partition
-    and keeps nothing else from being looked at. `run_all` works as `map` does.
+    Checked are size, checksum, rows, columns and types, and that pages of tokens are there. A damaged file or manifest
+    is a problem of its partition and keeps nothing else from being looked at. `run_all` works as `map` does.
     """
     runtime = runtime or SystemRuntime()
     partitions = files = rows = 0
     problems: list[StorageProblem] = []
+    there = pages_there(store, table.folder)
     for path in paths:
         partitions += 1
         try:
@@ -68,6 +74,11 @@ def verify_table(
         def look(file: DataFile, path: str = path) -> StorageProblem | None:
             return _look(store, table, path, file)
 
+        problems.extend(
+            StorageProblem(table=table.name, partition=path, file=page.path, reason=_PAGE_GONE)
+            for page in manifest.pages
+            if page.path not in there
+        )
         named = all_files(manifest)
         files += len(named)
         rows += manifest.rows
