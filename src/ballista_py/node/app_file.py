@@ -191,16 +191,33 @@ def _application(
         revision=values.get("revision", 0),
         digest=sha256(orjson.dumps(_plain(GivenValue(top)), option=orjson.OPT_SORT_KEYS)).hexdigest(),
         datasets=tuple(datasets),
-        views=tuple(
-            DeclaredView(
-                name=one.get("name", f"view {number}"),
-                sql=one["sql"] if f"views[{number}]" not in reader.broken else "select 1",
-                description=one.get("description"),
-            )
-            for number, one in enumerate(values.get("views", ()))
-        ),
+        views=tuple(_read_view(one, number, reader) for number, one in enumerate(values.get("views", ()))),
         prune=values.get("prune", False),
         settings={names[name]: _as_text(value) for name, value in shared.items()},
+    )
+
+
+def _read_view(values: Mapping[str, Any], number: int, reader: _Reader) -> DeclaredView:
+    """A view; one with mistakes is one of its name alone."""
+    path = f"views[{number}]"
+    made = DeclaredView(name=values.get("name", f"view {number}"), sql="select 1")
+    if path in reader.broken:
+        return made
+    kept = values.get("acceleration")
+    try:
+        refresh, _ = _follows(kept or {})
+    except ConfigError as error:
+        reader.broken.append(path)
+        below = f"{path}.acceleration"
+        reader.note(reader.places.get(below, reader.places[path]), below, error.message)
+        return made
+    return evolve(
+        made,
+        sql=values["sql"],
+        description=values.get("description"),
+        keeps_rows=kept is not None,
+        partition_by=() if kept is None else tuple(kept.get("partition_by", ())),
+        refresh=refresh,
     )
 
 

@@ -160,6 +160,14 @@ class TableSpec:
         require_table_name(name)
 
 
+def no_keys_of_view(name: str) -> str:
+    """What is said of a materialized view without partition keys."""
+    return (
+        f"Accelerated view '{name}' has no partition keys configured. Say how its rows are split, by a column or "
+        "its buckets, as bucket(16, id)"
+    )
+
+
 def table_folder(name: str, incarnation: str) -> str:
     """What the table of that name and incarnation is called below `snapshots/`.
 

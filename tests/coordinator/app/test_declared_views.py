@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from attrs import evolve
 
 from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, DeclaredView
 from ballista_py.errors import ConfigError, StoreError
+from ballista_py.partitions.refresh import Refresh
 from ballista_py.testing.faults.store import FaultyStore, StoreFaults
 
 from .test_applying import Killed, SeededChance, Watched
@@ -168,6 +170,85 @@ def test_whoever_is_killed_after_a_write_the_next_one_ends_it(new_cluster, at):
     assert cluster.now.views["new"].schema.names == ["id"]
     assert cluster.now.app.complete
     assert set(cluster.now.app.datasets) == {"events", "large", "new", "a_count"}
+
+
+KEPT = DeclaredView(
+    name="kept",
+    sql="select n, count(*) as rows from large group by n",
+    description="how many",
+    keeps_rows=True,
+    partition_by=["bucket(2, n)"],
+)
+OF_KEPT = DeclaredView(name="above_kept", sql="select n from kept")
+ROWS = application(1, OF_KEPT, KEPT, LARGE)
+
+
+def test_a_view_with_rows_is_made_after_what_it_reads_and_before_what_reads_it(cluster):
+    applied = cluster.applier("one").apply(ROWS)
+    assert applied.standing == "applied", applied
+    assert [(change.kind, change.dataset) for change in applied.changes] == [
+        ("create", "events"), ("view", "large"), ("create", "kept"), ("view", "above_kept"),
+    ]  # fmt: skip
+    table = cluster.now.tables["kept"]
+    assert (table.query, table.comment, table.refresh.every) == (KEPT.sql, "how many", "10s")
+    assert (table.schema.names, [key.expression for key in table.spec.keys]) == (["n", "rows"], ["bucket(2, n)"])
+    standing, plan, _ = cluster.applier("two").look(ROWS)
+    assert (standing, plan.changes, plan.refused) == ("applied", (), ())
+
+
+def test_its_interval_and_its_comment_are_altered_and_another_query_or_key_is_refused(cluster):
+    cluster.applier("one").apply(ROWS)
+    other = evolve(KEPT, refresh=Refresh(every="5m"), description="so many")
+    done = cluster.applier("one").apply(application(2, OF_KEPT, other, LARGE))
+    assert (done.standing, [change.kind for change in done.changes]) == ("applied", ["alter"])
+    assert (cluster.now.tables["kept"].refresh.every, cluster.now.tables["kept"].comment) == ("5m", "so many")
+    for wrong, path in (
+        (evolve(other, sql="select 1 as n, 2 as rows"), "views[1].sql"),
+        (evolve(other, partition_by=["bucket(4, n)"]), "views[1].acceleration.partition_by"),
+        (evolve(other, keeps_rows=False), "views[1]"),
+    ):
+        refused = cluster.applier("one").apply(application(3, OF_KEPT, wrong, LARGE))
+        assert (refused.standing, [problem.path for problem in refused.problems]) == ("refused", [path])
+    pruned = cluster.applier("one").apply(application(4, LARGE, prune=True))
+    assert pruned.standing == "applied"
+    assert ("kept" in cluster.now.tables, "above_kept" in cluster.now.views) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (evolve(KEPT, sql="select n, now() as at from large"), "another time"),
+        (evolve(KEPT, sql="select n, sum(n) as s from large group by n"), "HUGEINT"),
+        (evolve(KEPT, sql="select id from large"), "no column 'n'"),
+        (evolve(KEPT, sql="select n from above_kept"), "reads itself|would read itself"),
+        (evolve(KEPT, sql="select n from nothing"), "nothing"),
+        (evolve(KEPT, sql="insert into events values (1, 2)"), "syntax error"),
+        (evolve(KEPT, name="events"), "take another name|events"),
+    ],
+)
+def test_a_view_with_rows_that_cannot_be_made_is_refused_before_anything_is_begun(cluster, view, said):
+    cluster.applier("one").apply(application(1))
+    refused = cluster.applier("one").apply(application(2, OF_KEPT, view, LARGE))
+    assert refused.standing == "refused", refused
+    assert any(re.search(said, problem.text) for problem in refused.problems), refused.problems
+    assert set(cluster.now.tables) == {"events"}
+    assert cluster.now.views == {}
+
+
+@pytest.mark.parametrize("at", range(1, 40))
+def test_whoever_is_killed_amid_views_with_rows_the_next_one_ends_it(new_cluster, at):
+    cluster = new_cluster()
+
+    def die():
+        raise Killed
+
+    with suppress(Killed):
+        cluster.applier("one", Watched(cluster.store, at, die)).apply(ROWS)
+    cluster.evict("one")
+    done = cluster.applier("two").apply(ROWS)
+    assert done.standing == "applied", done.problems
+    assert (set(cluster.now.tables), set(cluster.now.views)) == ({"events", "kept"}, {"large", "above_kept"})
+    assert cluster.now.app.complete
 
 
 def test_lost_replies_make_no_view_twice(new_cluster):

@@ -61,11 +61,14 @@ class DeclaredDataset:
 
 @frozen(kw_only=True)
 class DeclaredView:
-    """One view: a query under a name."""
+    """One view: a query under a name; one that `keeps_rows` is a materialized view, split by `partition_by`."""
 
     name: str
     sql: str
     description: str | None = None
+    keeps_rows: bool = False
+    partition_by: PartitionBy = ()
+    refresh: Refresh | None = None
 
 
 @frozen(kw_only=True)

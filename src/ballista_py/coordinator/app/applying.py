@@ -10,7 +10,7 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.coordinator.app.declared_views import with_view
+from ballista_py.coordinator.app.declared_views import as_dataset, columns_of, with_view
 from ballista_py.coordinator.app.plan import ApplicationChange, Plan, plan_of
 from ballista_py.coordinator.app.standing import (
     Standing,
@@ -152,6 +152,20 @@ class AppApplier:
             self.tables.drop(change.dataset, change.mark, _same_table(change, guard))
         elif change.kind == "alter":
             self._alter(change, guard)
+        elif view is not None:
+            made = as_dataset(view, engine)
+            assert made.source is not None
+            self.tables.create(
+                view.name,
+                None,
+                made.partition_by,
+                schema=columns_of(view, self.tables.cluster(), engine),
+                query=made.source["sql"],
+                comment=made.description,
+                refresh=made.refresh,
+                mark=change.mark,
+                guard=guard,
+            )
         elif dataset is not None:
             self.tables.create(
                 dataset.name,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
+from ballista_py.coordinator.app.application import Application, DeclaredDataset, DeclaredView, Problem
 from ballista_py.errors import ConfigError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import follows_changes, may_colocate
@@ -44,6 +44,7 @@ def problems_of(app: Application) -> list[Problem]:
         if view.name in first:
             found.append(Problem(path, f"'{view.name}' is the name of a dataset or of another view: keep one"))
         first.setdefault(view.name, number)
+        found += [Problem(f"views[{number}].acceleration{where}", text) for where, text in _kept_badly(view)]
     if not found:
         found += _out_of_order(app)
     return found
@@ -113,6 +114,13 @@ def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
     for name in dataset.primary_key if dataset.columns else ():
         if name.lower() not in seen:
             yield ".acceleration.primary_key", f"there is no column '{name}'"
+
+
+def _kept_badly(view: DeclaredView) -> Iterator[tuple[str, str]]:
+    for key in view.partition_by:
+        specs = _readings(key)
+        if not any(isinstance(one, PartitionSpec) for one in specs) and len({*specs}) == 1:
+            yield ".partition_by", str(specs[0])  # whatever the columns of its query are
 
 
 def _out_of_order(app: Application) -> Iterator[Problem]:

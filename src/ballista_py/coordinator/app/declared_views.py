@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ballista_py.coordinator.app.application import Application, DeclaredView, Problem
+import pyarrow as pa
+
+from ballista_py.coordinator.app.application import Application, DeclaredDataset, DeclaredView, Problem
 from ballista_py.coordinator.queries.written_views import WrittenViews, cycle_of
+from ballista_py.coordinator.tables.declarations import declare_table
+from ballista_py.coordinator.tables.materialized_views import BY_ITSELF, query_of, require_other_reads
 from ballista_py.coordinator.tables.sql_views import declared_view, view_of_documents, with_declared
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, ConfigError, SqlError
 from ballista_py.partitions.sql_view import SqlView
+from ballista_py.partitions.table import QUERY
+from ballista_py.sql.column_types import require_kept_answer
 from ballista_py.sql.own_words import without_position
 from ballista_py.sql.parse.changes import quoted, read_change
+from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.view_statements import CreateView
 from ballista_py.state.documents.documents import ClusterDocument
 
@@ -37,10 +44,64 @@ def is_as_said(view: DeclaredView, now: SqlView | None, engine: Engine) -> bool:
     return now.sql == made.query.strip() and tuple(now.schema.names) == now.answers
 
 
+def as_dataset(view: DeclaredView, engine: Engine) -> DeclaredDataset:
+    """The table that a materialized view is. Raises what CREATE MATERIALIZED VIEW raises of its query."""
+    query = read_view(view, engine).query
+    change = CreateTable(
+        table=view.name,
+        columns=None,
+        declaration="",
+        partition_by=tuple(map(str, view.partition_by)),
+        query=query,
+        refresh=view.refresh,
+        kept_up=True,
+    )
+    return DeclaredDataset(
+        name=view.name,
+        source={"format": QUERY, "sql": query_of(change, engine)},
+        partition_by=view.partition_by,
+        description=view.description,
+        refresh=view.refresh or BY_ITSELF,
+    )
+
+
+def columns_of(view: DeclaredView, cluster: ClusterDocument, engine: Engine) -> pa.Schema:
+    """The columns of a materialized view over the tables and views of a catalog.
+
+    Raises `SqlError` for a query that does not bind over them, or gives what a table does not keep.
+    """
+    seen = view_of_documents(cluster)
+    try:
+        made = declared_view(read_view(view, engine), seen, WrittenViews(engine))
+    except SqlError as error:
+        raise without_position(error) from None
+    for name, kind in zip(made.schema.names, made.types, strict=True):
+        require_kept_answer(view.name, name, kind)
+    require_other_reads(view.name, made.sql, seen)
+    return made.schema
+
+
+def with_rows(view: DeclaredView, cluster: ClusterDocument, engine: Engine) -> ClusterDocument:
+    """The catalog with the table that a materialized view is. Raises what `TableMaker.create` raises of it."""
+    dataset = as_dataset(view, engine)
+    table = declare_table(
+        cluster,
+        view.name,
+        columns_of(view, cluster, engine),
+        dataset.partition_by,
+        source=dataset.source,
+        comment=dataset.description,
+        refresh=dataset.refresh,
+    )
+    return cluster.with_table(table)
+
+
 def with_view(
     view: DeclaredView, cluster: ClusterDocument, engine: Engine, mark: str | None = None
 ) -> ClusterDocument:
     """The catalog with the view. Raises what CREATE OR REPLACE VIEW raises."""
+    if view.keeps_rows:
+        return with_rows(view, cluster, engine)
     change = read_view(view, engine)
     try:
         made = declared_view(change, view_of_documents(cluster), WrittenViews(engine))
@@ -116,7 +177,9 @@ def expected_with(
     change = read_view(view, engine)
     coming = {dataset.name for dataset in app.datasets} | {one.name for one in app.views}
     there = {*expected.tables, *expected.views}
-    if view.name in cluster.tables or view.name in cluster.unreadable:
+    if view.keeps_rows and view.name in cluster.views:
+        raise ConfigError(f"'{view.name}' is a view without rows: end it with DROP VIEW, then this file makes it")
+    if (view.name in cluster.tables and not view.keeps_rows) or view.name in cluster.unreadable:
         raise ConfigError(f"'{view.name}' is a table: take another name for the view")
     others = {one.name: read_view(one, engine) for one in app.views if one.name != view.name}
     way = cycle_of(view.name, change.reads, {**expected.views, **others})

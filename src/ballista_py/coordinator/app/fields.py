@@ -12,7 +12,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from ballista_py.coordinator.app.refused import DATASET, RUNTIME, TOP, VIEW, accelerated, columns
+from ballista_py.coordinator.app.refused import DATASET, RUNTIME, TOP, VIEW, accelerated, accelerated_view, columns
 
 Kind = Literal[
     "text",
@@ -154,10 +154,32 @@ _DATASET = (
     Field(name="acceleration", kind="section", fields=_ACCELERATION, help="how the table is kept"),
     *_refused(DATASET),
 )
+_VIEW_ACCELERATION = (
+    Field(name="enabled", kind="flag", choices=("true",), help="true: the rows of its query are kept"),
+    Field(name="refresh_mode", kind="choice", choices=("full",), help="full: its query is run anew each time"),
+    Field(
+        name="refresh_check_interval",
+        kind="duration",
+        help="between looks whether a table that it reads has changed; default: 10s",
+    ),
+    Field(
+        name="partition_by",
+        kind="keys",
+        required=True,
+        help="an accelerated view has partition keys: bucket(16, id), a column, or {name: expression}",
+    ),
+    *_refused(accelerated_view()),
+)
 _VIEW = (
     Field(name="name", required=True, help="the name of the view"),
     Field(name="sql", kind="query", required=True, help="its query, in the engine's SQL"),
     Field(name="description", help="words for people: the COMMENT on the view"),
+    Field(
+        name="acceleration",
+        kind="section",
+        fields=_VIEW_ACCELERATION,
+        help="its rows are kept, and follow the tables that it reads: a materialized view",
+    ),
     *_refused(VIEW),
 )
 _MANAGEMENT = (

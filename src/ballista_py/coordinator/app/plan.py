@@ -15,13 +15,13 @@ from attrs import Factory, frozen
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.app.declared import Declarations
-from ballista_py.coordinator.app.declared_views import expected_with, is_as_said, views_in_order
+from ballista_py.coordinator.app.declared_views import as_dataset, expected_with, is_as_said, views_in_order
 from ballista_py.coordinator.app.standing import mark_of_change, named_in
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.partitions.alterations import is_wider
 from ballista_py.partitions.columns import comment_of, default_of, is_required
 from ballista_py.partitions.spec import PartitionSpec
-from ballista_py.partitions.table import TableSpec, check_same_keys
+from ballista_py.partitions.table import QUERY, TableSpec, check_same_keys
 from ballista_py.sql.parse.alterations import (
     AddColumn,
     Alteration,
@@ -34,6 +34,7 @@ from ballista_py.sql.parse.alterations import (
 )
 from ballista_py.state.documents.documents import ClusterDocument
 
+DROPPED = "end it with DROP MATERIALIZED VIEW, then this file makes it anew"
 ANEW = "make a dataset of another name with it, fill that with INSERT … SELECT, and rename it"
 
 
@@ -89,25 +90,11 @@ def plan_of(
     agreeing: dict[str, str] = {}
     expected = cluster
     for dataset in in_order(app.datasets):
-        mark, now = mark_of_change(app, dataset.name), cluster.tables.get(dataset.name)
-        is_done = mark in cluster.definitions and not drift
         try:
-            if dataset.name in cluster.unreadable:
-                raise ConfigError(f"this release cannot read table '{dataset.name}', which is there")
-            if now is None and not is_done:
+            change = _planned(dataset, app, cluster, declarations, drift, (refused, agreeing))
+            if change is not None and change.kind == "create":
                 expected = _with_declared(dataset, expected, declarations)
-                changes.append(_created(dataset, mark))
-            elif now is not None:
-                found = _Differences(dataset, now, cluster, declarations)
-                objections, actions = list(found.refused()), tuple(found.actions())
-                if not actions and not objections:
-                    agreeing[dataset.name] = now.folder
-                elif not is_done:
-                    if not objections:  # tried, so that nothing is begun that ALTER would refuse
-                        declarations.alteration(dataset.name, actions)(now)
-                    path = app.path_of(dataset.name)
-                    refused += [Problem(f"{path}{where}", text) for where, text in objections]
-                    changes += [_altered(dataset, actions, mark)] if actions else []
+            changes += [] if change is None else [change]
         except BallistaError as error:
             refused.append(Problem(app.path_of(dataset.name), error.message))
     _plan_views(app, cluster, expected, declarations, drift, (changes, refused, agreeing))
@@ -115,6 +102,38 @@ def plan_of(
     changes += [change for change in pruned if change.mark not in cluster.definitions]
     changes += _settings(app, cluster)
     return Plan(changes=tuple(changes), refused=tuple(refused), left=left, agreeing=agreeing)
+
+
+def _planned(
+    dataset: DeclaredDataset,
+    app: Application,
+    cluster: ClusterDocument,
+    declarations: Declarations,
+    drift: bool,
+    found: tuple[list[Problem], dict[str, str]],
+) -> ApplicationChange | None:
+    """What is to be done for a dataset, if anything; what is refused, and tables that agree, come to what was `found`.
+
+    Raises `ConfigError` and `SqlError`.
+    """
+    refused, agreeing = found
+    mark, now = mark_of_change(app, dataset.name), cluster.tables.get(dataset.name)
+    is_done = mark in cluster.definitions and not drift
+    if dataset.name in cluster.unreadable:
+        raise ConfigError(f"this release cannot read table '{dataset.name}', which is there")
+    if now is None:
+        return None if is_done else _created(dataset, mark)
+    differences = _Differences(dataset, now, cluster, declarations)
+    objections, actions = list(differences.refused()), tuple(differences.actions())
+    if not actions and not objections:
+        agreeing[dataset.name] = now.folder
+    elif not is_done:
+        if not objections:  # tried, so that nothing is begun that ALTER would refuse
+            declarations.alteration(dataset.name, actions)(now)
+        path = app.path_of(dataset.name)
+        refused += [Problem(f"{path}{where}", text) for where, text in objections]
+        return _altered(dataset, actions, mark) if actions else None
+    return None
 
 
 def _plan_views(
@@ -132,7 +151,13 @@ def _plan_views(
     for view in views_in_order(app.views, engine):
         mark, now = mark_of_change(app, view.name), cluster.views.get(view.name)
         try:
-            if is_as_said(view, now, engine):
+            if view.keeps_rows:
+                dataset = as_dataset(view, engine)
+                change = _planned(dataset, app, cluster, declarations, drift, (refused, agreeing))
+                if change is not None and change.kind == "create":
+                    expected = expected_with(view, app, cluster, expected, engine, unsettled)
+                changes += [] if change is None else [change]
+            elif is_as_said(view, now, engine):
                 assert now is not None
                 agreeing[view.name] = now.mark
             elif drift or mark not in cluster.definitions:
@@ -167,11 +192,19 @@ class _Differences:
         """What cannot be done in place, or would lose rows."""
         dataset, now = self._dataset, self._now
         if (dataset.source is None) != (now.source is None):
+            if _is_of_query(dataset):
+                yield "", f"'{now.name}' is a table: take another name for the view"
+                return
             has = "has a source, and this says columns" if now.source else "has columns, and this says a source"
             yield "", f"table '{now.name}' {has}: {ANEW}"
             return
         if dataset.source is not None and dict(dataset.source) != dict(now.source or {}):
-            yield ".from", f"table '{now.name}' was made of another source, or with other params: {ANEW}"
+            if not _is_of_query(dataset):
+                yield ".from", f"table '{now.name}' was made of another source, or with other params: {ANEW}"
+            elif now.query is None:
+                yield "", f"'{now.name}' is a table: take another name for the view"
+            else:
+                yield ".sql", f"'{now.name}' was made of another query: {DROPPED}"
         if (dataset.write_mode, dataset.write_wait) != (now.write_mode, now.write_wait):
             shown = f"{now.write_mode} and waits for '{now.write_wait}'"
             yield ".acceleration.write_mode", f"table '{now.name}' was made {shown}: {ANEW}"
@@ -276,10 +309,21 @@ class _Differences:
         return sql_type(one) == sql_type(other)
 
 
+def _is_of_query(dataset: DeclaredDataset) -> bool:
+    return dataset.source is not None and dataset.source.get("format") == QUERY
+
+
 def _created(dataset: DeclaredDataset, mark: str) -> ApplicationChange:
     keys = ", ".join(key if isinstance(key, str) else next(iter(key.values())) for key in dataset.partition_by)
     split = f"split by {keys}" if keys else "whole on every executor"
-    of = "of its source" if dataset.source is not None else f"with {len(dataset.columns)} column(s)"
+    is_view = dataset.source is not None and dataset.source.get("format") == QUERY
+    of = (
+        "of its query"
+        if is_view
+        else "of its source"
+        if dataset.source is not None
+        else f"with {len(dataset.columns)} column(s)"
+    )
     mate = f", co-located with '{dataset.colocate_with}'" if dataset.colocate_with else ""
     return ApplicationChange(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
 

@@ -50,7 +50,6 @@ VIEW = {
     "ready_state": "a view is ready once the tables that it reads are: leave it out",
     "columns": "its columns are those of its query: leave it out",
     "vectors": _SEARCH,
-    "acceleration": "a view of a file keeps no rows: make it with CREATE MATERIALIZED VIEW … PARTITIONED BY … AS",
 }
 DATASET = {
     "ref": "a file stands for itself: write the dataset here",
@@ -124,4 +123,20 @@ def accelerated(what: str) -> dict[str, str]:
         "indexes": "there are no indexes: a query is pruned by partition_by, primary_key and what files say of columns",
         "on_conflict": "say it with each statement: Client.upsert, MERGE or INSERT OR REPLACE",
         "metrics": "every table has the same metrics: leave it out",
+    }
+
+
+def accelerated_view() -> dict[str, str]:
+    """Of the acceleration of a view."""
+    of_query = "it has the rows of its query, and nothing else changes them: leave it out"
+    own = (
+        "refresh_append_overlap", "retention_sql", "retention_check_interval", "retention_check_enabled",
+        "retention_period", "write_mode", "primary_key", "on_conflict",
+    )  # fmt: skip
+    filtered = "put the condition into its query: leave it out"
+    return {
+        **accelerated("a view"),
+        **dict.fromkeys(own, of_query),
+        "refresh_sql": filtered,
+        "refresh_data_window": filtered,
     }

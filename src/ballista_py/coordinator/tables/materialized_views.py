@@ -15,7 +15,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import ConfigError, PartitionKeysMissing, SqlError
 from ballista_py.partitions.refresh import Refresh
 from ballista_py.partitions.sql_view import MAX_VIEW_CHARS
-from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table import TableSpec, no_keys_of_view
 from ballista_py.sql.bind.now import OF_THE_MOMENT, WORDS_OF_THE_MOMENT
 from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.kind import statement_kind
@@ -37,11 +37,7 @@ def query_of(change: CreateTable, engine: Engine) -> str:
     if change.columns is not None or not query:
         raise SqlError(f"materialized view '{name}' takes its columns from its query: say AS and the query alone")
     if not change.partition_by:
-        raise PartitionKeysMissing(
-            f"Accelerated view '{name}' has no partition keys configured. Say how its rows are split before AS: "
-            "PARTITIONED BY (bucket(16, id)), or a column",
-            table=name,
-        )
+        raise PartitionKeysMissing(f"{no_keys_of_view(name)}: PARTITIONED BY (…) before AS", table=name)
     if statement_kind(query) != "query":
         raise SqlError(f"materialized view '{name}' is to be of a query of tables and views")
     if len(query) > MAX_VIEW_CHARS:
