@@ -286,3 +286,25 @@ def test_it_goes_on_after_its_scheduler_is_killed_and_after_a_restart(tmp_path):
     with LocalCluster(state_location=url, **options) as cluster:
         cluster.sql("insert into t values (4, 1000)")
         follows(cluster, "sums", SUMS)
+
+
+APP = """version: v1
+name: shop
+revision: 1
+datasets:
+  - {name: t, columns: [{name: g, type: int}, {name: x, type: int}], acceleration: {partition_by: ["bucket(4, g)"]}}
+views:
+  - {name: above, sql: select sum(n)::bigint as n from counted}
+  - name: counted
+    sql: select g, count(*) as n from t group by g
+    acceleration: {partition_by: ["bucket(2, g)"], refresh_check_interval: 1s}
+"""
+
+
+def test_one_of_an_application_file_has_its_rows_after_its_first_run(tmp_path):
+    path = tmp_path / "app.yaml"
+    path.write_text(APP)
+    with LocalCluster(schedulers=2, executors=2, app=path) as cluster:
+        cluster.sql("insert into t select i % 5, i from range(20) as r(i)")
+        follows(cluster, "counted", "select g, count(*) as n from t group by g")
+        assert rows(cluster, "select n from above") == [(20,)]
