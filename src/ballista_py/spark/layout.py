@@ -195,7 +195,10 @@ def write_partitions(
     written = sum(pq.read_metadata(path).num_rows for paths in found.values() for path in paths)
     expected = _counted(read)
     if written != expected or not folder.is_dir():
-        raise StoreUnavailable(f"Spark read {expected} rows, {written} of them were found in its files")
+        raise StoreUnavailable(
+            f"Spark read {expected} rows, {written} of them were found in its files: those of a run that stood still may be "
+            "gone, run it again"
+        )
     return found
 
 
