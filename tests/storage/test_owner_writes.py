@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.errors import LeaseExpired, NotOwner, TransportError, TryLater
+from ballista_py.errors import DocumentLost, DocumentOlder, LeaseExpired, NotOwner, TransportError, TryLater
 from ballista_py.owner.compaction import Compacted
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions.alterations import set_required
@@ -15,11 +15,13 @@ from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.prune.changes import local_rewrite
 from ballista_py.sql.rewrite import Rewrite
-from ballista_py.state.documents.decisions import TableDecisions
+from ballista_py.state.documents.decisions import TableDecisions, statements_key
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.undecided import GIVEN_MS, LOOK_AFTER_MS, attempt_by
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile, Prepared, manifest_key
+from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import WriteTarget
@@ -176,6 +178,43 @@ def test_what_was_left_prepared_is_ended_by_its_owner(world, writes, scheduler, 
     assert world.read((1, 1)) == ([1] if decided else [])
     assert world.storage(1).read().document.prepared == ()
     assert TableDecisions(world.store, "t").commit(attempt, "a", affected=1).committed is decided
+
+
+@pytest.mark.parametrize("lost", ["older", "gone"])
+def test_nothing_is_given_up_by_decisions_that_another_partition_alone_proves_older(world, writes, lost):
+    """Half of a statement was left for good: the copy knew all that was folded in at this owner."""
+    attempt, statements = attempt_by("dead", "a1"), TableDecisions(world.store, "t")
+    writes.write(target("a", 1, attempt=attempt), [batch(1, 1)])
+    statements.abort("an earlier one")
+    older = world.store.get(statements_key("t")).data
+    decision = statements.commit(attempt, "a", affected=2)
+    elsewhere = PartitionStorage(world.store, "t", "expr0=7")
+    elsewhere.create()
+    elsewhere.prepare(Prepared(attempt=attempt, token="a"), epoch=0)
+    elsewhere.fold(attempt, epoch=None, sequence=decision.sequence)
+    newest = world.store.get(statements_key("t")).data
+    world.store.delete(statements_key("t"))
+    if lost == "older":
+        world.store.create(statements_key("t"), older)
+    writes.tick()
+    world.clock.now_ms += GIVEN_MS
+    world.grant()
+    (ended,) = writes.tick()
+    assert isinstance(ended.error, DocumentOlder if lost == "older" else DocumentLost)
+    assert world.storage(1).read().document.waits_for(attempt)
+    world.store.delete(statements_key("t"))
+    world.store.create(statements_key("t"), newest)
+    assert [(one.partition, one.committed) for one in writes.tick()] == [(1, True)]
+    assert world.read((1, 1)) == [1]
+
+
+def test_an_abort_by_decisions_that_went_back_meanwhile_is_refused():
+    statements = TableDecisions(MemoryStore(), "t")
+    statements.commit("a", "a", affected=1)
+    with pytest.raises(DocumentOlder, match="at statement 1, but a manifest of its table knows of 2"):
+        statements.abort("b", folded=2)
+    assert statements.read().on("b") is None
+    assert not statements.abort("b", folded=1).committed
 
 
 def test_what_was_prepared_a_moment_ago_and_what_nothing_waits_for_cost_no_request(world, writes):

@@ -79,8 +79,8 @@ class OutsideRuns:
             if holdings is None or partition not in holdings.held:
                 continue
             try:
-                self._holder.decisions.require(holdings.table.folder, holdings.folded())
-                decision = self._statements(holdings.table).abort(attempt)
+                folded = self._holder.decisions.require_everywhere(holdings.table.folder)
+                decision = self._statements(holdings.table).abort(attempt, folded=folded)
                 end(self._storage(holdings, partition), decision)
                 self._holder.reload(name, [partition])
             except BallistaError as error:

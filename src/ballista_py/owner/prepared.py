@@ -110,19 +110,22 @@ class PreparedStatements:
         for (_, _, attempt), since in since_ms.items():  # given time since its last partition was prepared
             waiting[attempt] = max(since, waiting.get(attempt, since))
         due = set(to_end(waiting, decisions, self._schedulers(), now_ms))
+        folded = 0
+        if any(decisions.on(attempt) is None for attempt in due):
+            folded = self._holder.decisions.require_everywhere(holdings.table.folder)
         ended = []
         for _, partition, attempt in sorted(key for key in since_ms if key[2] in due):
             try:
-                ended.append(self._end(name, partition, attempt))
+                ended.append(self._end(name, partition, attempt, folded))
             except BallistaError as error:
                 ended.append(Ended(table=name, partition=partition, error=error))
         return ended
 
-    def _end(self, name: str, partition: int, attempt: str) -> Ended:
+    def _end(self, name: str, partition: int, attempt: str, folded: int) -> Ended:
         holdings = self._holder.holdings(name)
         if holdings is None or partition not in holdings.held:
             return Ended(table=name, partition=partition)
-        decision = self._commits.statements(holdings.table).abort(attempt)
+        decision = self._commits.statements(holdings.table).abort(attempt, folded=folded)
         sequence = decision.sequence if decision.committed else None
         self._holder.publish({partition: self._commits.settle(holdings, partition, attempt, sequence)})
         self._files.decided(name, attempt)

@@ -196,8 +196,8 @@ def write_partitions(
     expected = _counted(read)
     if written != expected or not folder.is_dir():
         raise StoreUnavailable(
-            f"Spark read {expected} rows, {written} of them were found in its files: those of a run that stood still may "
-            "be gone, run it again"
+            f"Spark read {expected} rows, {written} of them were found in its files: those of a run that stood still "
+            "may be gone, run it again"
         )
     return found
 

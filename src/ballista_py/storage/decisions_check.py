@@ -7,6 +7,9 @@ lost or put back, and a query by it would miss rows: whoever finds that out answ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from ballista_py.errors import DocumentLost, ObjectMissing
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import Leg
@@ -15,6 +18,7 @@ from ballista_py.state.documents.lost_documents import DocumentMemory, require_p
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.holdings import Holdings
+from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
 
 
 def require_decided(folder: str, decided: int, folded: int) -> None:
@@ -25,8 +29,15 @@ def require_decided(folder: str, decided: int, folded: int) -> None:
 class DecisionsCheck:
     """Asks the store for the decisions of tables. Safe to share between threads."""
 
-    def __init__(self, store: ConditionalStore, runtime: Runtime, memory: DocumentMemory | None = None) -> None:
+    def __init__(
+        self,
+        store: ConditionalStore,
+        runtime: Runtime,
+        memory: DocumentMemory | None = None,
+        mapper: Callable[..., Iterable[Any]] = map,
+    ) -> None:
         self._store = store
+        self._map = mapper
         self._runtime = runtime
         self._memory = memory or DocumentMemory()
         self._known: dict[str, tuple[str, int]] = {}
@@ -38,6 +49,22 @@ class DecisionsCheck:
         """
         if folded:
             require_decided(folder, self._decided(folder), folded)
+
+    def require_everywhere(self, folder: str) -> int:
+        """Raise `DocumentLost` or `DocumentOlder` unless every manifest of the table agrees with its decisions.
+
+        For whoever is to give up what they say nothing of: an older copy may know all that was folded in here, and lack
+        what another partition has applied. How many statements manifests have folded in. A listing, and one request a
+        partition. Raises what reading a manifest raises.
+        """
+
+        def sequence(path: str) -> int:
+            storage = PartitionStorage(self._store, folder, path, runtime=self._runtime, memory=self._memory)
+            return storage.read().document.sequence
+
+        folded = max(self._map(sequence, sorted(partition_paths(self._store, folder))), default=0)
+        self.require(folder, folded)
+        return folded
 
     def check_leg(self, leg: Leg, holdings: dict[str, Holdings | None]) -> None:
         """As `require`, for a leg that is to be read as of a moment before what is held; nothing is asked else."""

@@ -203,3 +203,10 @@ class PartitionStorage:
     def _update(self, change: Callable[[ManifestDocument], ManifestDocument]) -> Versioned[ManifestDocument]:
         at_ms = self._runtime.wall_ms()
         return self._state.update(lambda m: change(m).stamped(m, self._committed_by, at_ms))
+
+
+def partition_paths(store: ConditionalStore, table: str) -> set[str]:
+    """The text forms of all partitions of `table` that have a manifest."""
+    first, last = manifest_key(table, "\n").split("\n")
+    keys = (entry.key for entry in store.list(first))
+    return {key.removeprefix(first).removesuffix(last) for key in keys if key.endswith(last)}

@@ -27,8 +27,8 @@ from ballista_py.state.documents.decisions import (
 from ballista_py.state.documents.object_state import Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.decisions_check import require_decided
-from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, manifest_key
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared
+from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
 
 RunAll: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 MAX_MEETINGS = 100
@@ -258,13 +258,6 @@ def visible_files(manifest: ManifestDocument, decisions: StatementsDocument) -> 
         return list(manifest.files)
     past = [old.file for old in manifest.retired if old.file.added <= now < old.removed]
     return [*(file for file in manifest.files if file.added <= now), *past]
-
-
-def partition_paths(store: ConditionalStore, table: str) -> set[str]:
-    """The text forms of all partitions of `table` that have a manifest."""
-    first, last = manifest_key(table, "\n").split("\n")
-    keys = (entry.key for entry in store.list(first))
-    return {key.removeprefix(first).removesuffix(last) for key in keys if key.endswith(last)}
 
 
 def caught_up(

@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 
 from ballista_py.errors import ObjectExists, ObjectMissing, TryLater, VersionConflict
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.lost_documents import require_proven
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.resends import TOKENS_KEPT_MS
 from ballista_py.state.documents.write_tokens import is_same
@@ -289,9 +290,18 @@ class TableDecisions:
         decision = Decision(attempt=attempt, token=token, committed=True, affected=affected, settled=settled)
         return self._decide(decision, begun, definition, span)
 
-    def abort(self, attempt: str, token: str = "") -> Decision:
-        """Make the attempt never count, unless it counts already; the decision that holds is returned."""
-        return self._decide(Decision(attempt=attempt, token=token, committed=False, settled=True))
+    def abort(self, attempt: str, token: str = "", folded: int = 0) -> Decision:
+        """Make the attempt never count, unless it counts already; the decision that holds is returned.
+
+        Raises `DocumentOlder` for decisions that know of less than the statements that manifests have `folded` in.
+        """
+        decision = Decision(attempt=attempt, token=token, committed=False, settled=True)
+
+        def change(document: StatementsDocument) -> StatementsDocument:
+            require_proven(self._state.key, "statement", document.sequence, folded, "a manifest of its table")
+            return self._decided(document, decision)
+
+        return self._change(change, attempt)
 
     def supersede(self, attempt: str, other: str) -> Decision:
         """Abort `other` for the sake of `attempt`, unless it counts already; the decision that holds is returned.
@@ -331,11 +341,20 @@ class TableDecisions:
         definition: int | None = None,
         span: SourceSpan | None = None,
     ) -> Decision:
-        def change(document: StatementsDocument) -> StatementsDocument:
-            after = document.decided(decision, begun, definition, span)
-            return after if after is document else after.forgotten(self._old(self._folder, document))
+        return self._change(
+            lambda document: self._decided(document, decision, begun, definition, span), decision.attempt
+        )
 
-        return self._change(change, decision.attempt)
+    def _decided(
+        self,
+        document: StatementsDocument,
+        decision: Decision,
+        begun: int | None = None,
+        definition: int | None = None,
+        span: SourceSpan | None = None,
+    ) -> StatementsDocument:
+        after = document.decided(decision, begun, definition, span)
+        return after if after is document else after.forgotten(self._old(self._folder, document))
 
     def _change(self, change: Callable[[StatementsDocument], StatementsDocument], attempt: str) -> Decision:
         """Make a change after which `attempt` is decided; the decision."""

@@ -95,7 +95,7 @@ class PartitionHolder:
             loader, cache or FileCache(store, runtime=self._runtime), self._meter, mapper, self._runtime
         )
         self.memory = DocumentMemory()
-        self.decisions = DecisionsCheck(store, self._runtime, self.memory)
+        self.decisions = DecisionsCheck(store, self._runtime, self.memory, mapper)
         self.seen = SeenManifests(store, self.memory, lease.info.executor_id, self._runtime, mapper)
         checks = self.memory, self.decisions, self.seen
         self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper, *checks)

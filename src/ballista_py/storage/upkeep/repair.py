@@ -40,8 +40,7 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
-from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.publication import partition_paths
+from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
 from ballista_py.storage.token_pages import TokenPages, pages_there
 
 _TABLE = "/table.json"

@@ -15,8 +15,7 @@ from ballista_py.state.documents.lost_documents import way_out
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.held.replicas import with_committed
-from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.publication import partition_paths
+from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
 
 
 def require_placed(store: ConditionalStore, table: TableSpec, runtime: Runtime) -> None:

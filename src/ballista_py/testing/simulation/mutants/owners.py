@@ -67,7 +67,7 @@ def _any_base(
     )
 
 
-def _given_up(statements: PreparedStatements, name: str, partition: int, attempt: str) -> Ended:
+def _given_up(statements: PreparedStatements, name: str, partition: int, attempt: str, _folded: int) -> Ended:
     holdings = statements._holder.holdings(name)
     if holdings is not None and partition in holdings.held:
         landed = statements._commits.settle(holdings, partition, attempt, None)
