@@ -17,6 +17,7 @@ from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     ClusterDocument,
     HeartbeatDocument,
+    TableDocument,
     heartbeat_key,
     partition_map_key,
     table_key,
@@ -366,6 +367,60 @@ def test_swapped_documents_are_named_and_nothing_is_written_before_they_are_put_
         assert any(f"'{key}' is the document that belongs to" in problem for problem in found.beyond)
     put(here, there)
     assert find_repairs(location.store).beyond == ()
+
+
+def test_a_document_in_the_place_of_another_keeps_no_other_table_from_being_repaired(location):
+    """One misplaced document of two tables let all others stay lost, unnamed."""
+    location.maker.create("new", None, ["bucket(2, k)"], schema=SCHEMA)
+    moved = location.store.get(partition_map_key("b")).data
+    location.lose(partition_map_key("w"), moved)
+    location.lose(partition_map_key("new"))
+    found = find_repairs(location.store)
+    assert [one.key for one in found.repairs] == [partition_map_key("new")]
+    (said,) = found.beyond
+    assert said.endswith("if its own place has the newest copy, delete this one: it counts as lost then")
+    location.lose(partition_map_key("w"))
+    assert location.repair() == [partition_map_key("new"), partition_map_key("w")]
+
+
+@pytest.mark.parametrize("kind", ["replaced", "made again"])
+def test_of_two_folders_of_a_name_the_one_that_was_made_last_comes_back(location, kind):
+    """The catalog was made without the table, and the next repair found nothing to do."""
+    if kind == "made again":
+        location.maker.drop("b")
+    again = location.maker.create(
+        "b", None, ["bucket(3, k)"], schema=SCHEMA, replaces=kind == "replaced", incarnation="again"
+    )
+    pmap = PartitionStore(location.store).read(again.map_name, again.incarnation)
+    for partition in range(len(pmap)):
+        storage = location.storage(again, pmap.path(partition))
+        storage.activate(1)
+    for key in [entry.key for entry in location.store.list("accelerations/partitions/b")]:
+        location.lose(key)
+    location.lose(CLUSTER_KEY)
+    assert CLUSTER_KEY in location.repair()
+    after = ObjectState(location.store, CLUSTER_KEY, ClusterDocument).read().document
+    assert after.tables["b"].folder == again.folder
+
+
+def test_a_catalog_is_not_made_anew_while_nobody_can_tell_which_folder_a_table_is(location):
+    twin = evolve(location.buckets, incarnation="twin")
+    described = ObjectState(location.store, table_key(location.buckets.folder), TableDocument).read().document
+    ObjectState(location.store, table_key(twin.folder), TableDocument).create(evolve(described, table=twin))
+    storage = location.storage(twin, "expr0=0")
+    storage.create()
+    storage.activate(1)
+    location.lose(CLUSTER_KEY)
+    location.lose(partition_map_key("b"))
+    for _ in range(2):
+        found = find_repairs(location.store)
+        assert CLUSTER_KEY not in {one.key for one in found.repairs}
+        assert "table 'b': no map says which of these it is" in found.beyond[0]
+        assert f"'{CLUSTER_KEY}' is not made anew" in found.beyond[-1]
+        for one in found.repairs:
+            one.apply()
+    location.lose(table_key(twin.folder))
+    assert CLUSTER_KEY in location.repair()
 
 
 def test_a_manifest_that_is_older_than_executors_saw_it_is_named_beyond_repair(location):

@@ -1,9 +1,11 @@
 """A statement that was applied is known as such for as long as it may be sent again, however many follow it."""
 
+import zlib
+
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import DocumentLost, TryLater
+from ballista_py.errors import DocumentLost, DocumentUnreadable, TryLater
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, TableDocument, table_key
@@ -138,7 +140,8 @@ def test_a_page_that_went_because_others_follow_it_is_no_lost_one(partition, inn
         TokenPages(inner, clock).applied(older, "token-0")
 
 
-def test_a_lost_page_is_found_by_verify_and_repair_goes_on_without_it(inner, clock):
+@pytest.mark.parametrize("damage", ["gone", "cut", "flipped", "another"])
+def test_a_page_that_is_not_whole_is_found_by_verify_and_repair_goes_on_without_it(inner, clock, damage):
     table = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["p"], SCHEMA))
     ObjectState(inner, CLUSTER_KEY, ClusterDocument).create(ClusterDocument().with_table(table))
     ObjectState(inner, table_key("t"), TableDocument).create(TableDocument(table=table))
@@ -148,7 +151,14 @@ def test_a_lost_page_is_found_by_verify_and_repair_goes_on_without_it(inner, clo
     write(partition, 0, 2 * TAIL_TOKENS)
     (page,) = partition.read().document.pages
     assert verify_table(inner, table, ["p=1"]).problems == ()
+    data = inner.get(page.path).data
     inner.delete(page.path)
+    if damage != "gone":
+        other = zlib.compress(b"[]")
+        flipped = bytes([data[0]]) + bytes([data[1] ^ 1]) + data[2:]
+        inner.create(page.path, {"cut": data[:-3], "flipped": flipped, "another": other}[damage])
+        with pytest.raises(DocumentUnreadable, match="storage repair"):
+            send_again(owner(inner, clock), 0)
     (problem,) = verify_table(inner, table, ["p=1"]).problems
     assert (problem.file, problem.partition) == (page.path, "p=1")
     found = find_repairs(inner)

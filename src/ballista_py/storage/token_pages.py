@@ -149,9 +149,12 @@ class TokenPages:
         return marks
 
 
-def pages_there(store: ConditionalStore, folder: str) -> frozenset[str]:
-    """The pages of a table that there are, by their paths."""
-    return frozenset(entry.key for entry in store.list(f"snapshots/{folder}/tokens/"))
+def is_whole(store: ConditionalStore, page: TokenPage) -> bool:
+    """Whether the page is there as it was written. Raises what the store raises."""
+    try:
+        return len(_decoded(page.path, store.get(page.path).data)) == page.tokens
+    except (ObjectMissing, DocumentUnreadable):
+        return False
 
 
 def _mark(token: str) -> bytes:
@@ -180,8 +183,7 @@ def _decoded(path: str, data: bytes) -> list[AppliedToken]:
     _, named, digest = path.rpartition("/")[2].rpartition(_DIGEST_AFTER)
     if named and digest != _digest(data):
         raise DocumentUnreadable(
-            f"object '{path}' is not the page of tokens that was written there: stop all nodes and put that back",
-            key=path,
+            f"object '{path}' is not the page of tokens that was written there: {way_out()}", key=path
         )
     try:
         rows: list[list[Any]] = orjson.loads(zlib.decompress(data))
@@ -190,4 +192,4 @@ def _decoded(path: str, data: bytes) -> list[AppliedToken]:
             for token, added, removed, affected, by, at_ms in rows
         ]
     except (zlib.error, ValueError, TypeError):
-        raise DocumentUnreadable(f"the page of tokens '{path}' is damaged", key=path) from None
+        raise DocumentUnreadable(f"the page of tokens '{path}' is damaged: {way_out()}", key=path) from None

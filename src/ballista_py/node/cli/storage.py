@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from attrs import asdict
 
-from ballista_py.errors import ConfigError
+from ballista_py.errors import ConfigError, DocumentError, ObjectMissing
 from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import Json, print_json, some
 from ballista_py.node.cli.store_options import Option
@@ -28,7 +28,7 @@ from ballista_py.state.stores.store import ConditionalStore, open_store
 from ballista_py.storage.held.seen import forget_dropped
 from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, Garbage, ended_maps, find_garbage, remove_garbage
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
-from ballista_py.storage.upkeep.verify import Verified, history, verify_table
+from ballista_py.storage.upkeep.verify import StorageProblem, Verified, history, verify_table
 
 WORKERS = 8
 MINUTE_MS = 60_000
@@ -63,9 +63,13 @@ def verify(
     tables: list[tuple[str, Verified]] = []
     with ThreadPoolExecutor(WORKERS) as pool:
         for spec in _tables(store, table):
-            pmap = PartitionStore(store).read(spec.map_name, spec.incarnation)
-            paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
-            found = verify_table(store, spec, paths, run_all=pool.map)
+            try:
+                pmap = PartitionStore(store).read(spec.map_name, spec.incarnation)
+                paths = [pmap.path(partition) for partition in pmap.ids().tolist()]
+                found = verify_table(store, spec, paths, run_all=pool.map)
+            except (DocumentError, ObjectMissing) as error:  # of this table: the others are looked at all the same
+                wrong = StorageProblem(table=spec.name, partition="", file="", reason=error.message)
+                found = Verified(problems=(wrong,))
             tables.append((spec.name, found))
             if not as_json:
                 _print_verified(spec.name, found)
@@ -79,7 +83,8 @@ def _print_verified(name: str, found: Verified) -> None:
     counts = some(found.partitions, "partition"), some(found.files, "file"), some(found.rows, "row")
     print(f"{name}: {', '.join(counts)}")
     for problem in found.problems:
-        print(f"  DAMAGED partition {problem.partition}: {problem.reason}")
+        of = f" partition {problem.partition}" if problem.partition else ""
+        print(f"  DAMAGED{of}: {problem.reason}")
 
 
 @storage_app.command(name="history")

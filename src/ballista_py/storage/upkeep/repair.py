@@ -38,10 +38,10 @@ from ballista_py.state.documents.lost_documents import DocumentMemory, way_out
 from ballista_py.state.documents.object_state import ObjectState, Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
-from ballista_py.storage.held.seen import SeenManifests
+from ballista_py.storage.held.seen import SEEN_PREFIX, SeenManifests
 from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
-from ballista_py.storage.token_pages import TokenPages, pages_there
+from ballista_py.storage.token_pages import TokenPages, is_whole
 
 _TABLE = "/table.json"
 COUNTED_APART = 1_000_000  # nobody knows how many admissions, or names of tables, there were after an older copy
@@ -120,19 +120,31 @@ class _Look:
                     self._made[found.document.table.folder] = found.document.catalog_revision
 
     def repairs(self) -> Repairs:
-        """The decisions first, the catalog last: without it no node starts."""
-        if self._misplaced:
-            return Repairs(beyond=tuple(self._beyond))
+        """The decisions first, the catalog last: without it no node starts.
+
+        Where a document lies in the place of another, nothing of the tables of both is written, nor the catalog.
+        """
         catalog, tables = self._catalog()
         repairs: list[Repair] = []
+        for _, table in sorted(tables.items()):  # all are read before anything is said to be lost
+            self._manifests(table)
+            self._read(statements_key(table.folder), StatementsDocument)
         for _, table in sorted(tables.items()):
+            if self._is_mixed_up(table):
+                continue
             manifests = self._manifests(table)
             repairs += self._pages(table, manifests)
             repairs += self._decisions(table, manifests)
             repairs += self._map(table, manifests)
-        if self._misplaced:
-            return Repairs(beyond=tuple(self._beyond))
-        return Repairs(repairs=(*repairs, *catalog), beyond=tuple(self._beyond))
+        if not self._misplaced:
+            repairs += catalog
+        return Repairs(repairs=tuple(repairs), beyond=tuple(dict.fromkeys(self._beyond)))
+
+    def _is_mixed_up(self, table: TableSpec) -> bool:
+        """Whether a document of the table lies elsewhere, or one of another table in its place."""
+        of_table = f"{SNAPSHOTS_PREFIX}{table.folder}/", f"{SEEN_PREFIX}{table.folder}/"
+        single = statements_key(table.folder), partition_map_key(table.map_name)
+        return any(key in single or key.startswith(of_table) for key in self._misplaced)
 
     def _catalog(self) -> tuple[list[Repair], Mapping[str, TableSpec]]:
         found = self._cluster
@@ -147,15 +159,15 @@ class _Look:
             return [], {}
         before = ClusterDocument() if found is None else found.document
         found_tables = [self._of_map(name, read.document, before) for name, read in self._maps.items() if read]
+        tables = {table.name: table for table in found_tables if table is not None}
+        tables |= self._without_map(tables, before)
         if self._undescribed:  # a catalog without it would be taken for one in which it was dropped
             self._beyond.append(
                 f"'{CLUSTER_KEY}' is not made anew before each table can be described: put "
                 f"{', '.join(sorted(map(repr, self._undescribed)))} back, or delete the partition map of a table that "
-                "is to be given up"
+                "is to be given up, and of several folders those that are no table's"
             )
-            return [], {table.name: table for table in found_tables if table is not None}
-        tables = {table.name: table for table in found_tables if table is not None}
-        tables |= self._without_map(tables, before)
+            return [], tables
         newer = {name: self._newer(table) for name, table in tables.items()}
         tables |= {name: table for name, table in newer.items() if table is not None}
         lacking = {name for name, table in tables.items() if table.folder not in self._folders}
@@ -282,19 +294,28 @@ class _Look:
         return {m.document.replaced for m in self._maps.values() if m is not None and m.document.published}
 
     def _without_map(self, tables: Mapping[str, TableSpec], before: ClusterDocument) -> dict[str, TableSpec]:
-        """The tables without a map, each the only folder of its name; what no other table is called."""
+        """The tables without a map, by names that no other table has.
+
+        Of several folders of a name it is the one that was made under the newest catalog, of those that were served.
+        """
         found: dict[str, list[TableSpec]] = {}
         for table in self._folders.values():
             is_known = table.name in tables or table.folder in self._replaced() or table in before.dropped.values()
             if self._maps.get(table.map_name) is None and not is_known:
                 found.setdefault(table.name, []).append(table)
+        chosen = {}
         for name, of_name in sorted(found.items()):
-            if len(of_name) > 1 or not self._has_rows(of_name[0]):
-                folders = ", ".join(sorted(table.folder for table in of_name))
-                self._beyond.append(f"table '{name}': no map says which of these it is, if any: {folders}")
-        return {
-            name: of_name[0] for name, of_name in found.items() if len(of_name) == 1 and self._has_rows(of_name[0])
-        }
+            served = [table for table in of_name if self._has_rows(table)]
+            newest = max((self._made.get(table.folder, 0) for table in served), default=0)
+            latest = [table for table in served if self._made.get(table.folder, 0) == newest]
+            if len(latest) == 1 and (newest or len(served) == 1):
+                chosen[name] = latest[0]
+                continue
+            folders = ", ".join(sorted(table.folder for table in of_name))
+            self._beyond.append(f"table '{name}': no map says which of these it is, if any: {folders}")
+            if served:
+                self._undescribed.add(partition_map_key(served[0].map_name))
+        return chosen
 
     def _has_rows(self, table: TableSpec) -> bool:
         return any(_rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
@@ -327,14 +348,14 @@ class _Look:
 
     def _pages(self, table: TableSpec, manifests: dict[str, ManifestDocument]) -> list[Repair]:
         """Let manifests go on without the pages of tokens that are lost; of `manifests` they are taken out at once."""
-        there, repairs = pages_there(self._store, table.folder), []
+        repairs = []
         for path, manifest in manifests.items():
-            kept = tuple(page for page in manifest.pages if page.path in there)
+            kept = tuple(page for page in manifest.pages if is_whole(self._store, page))
             if kept == manifest.pages:
                 continue
             count = sum(page.tokens for page in manifest.pages) - sum(page.tokens for page in kept)
             what = (
-                f"names page(s) of {count} earlier statement(s) that are lost: go on without them; one of those that "
+                f"names page(s) of {count} earlier statement(s) that are lost or damaged: go on without them; one that "
                 "is sent again would count twice"
             )
             manifests[path] = evolve(manifest, pages=kept)
@@ -456,7 +477,7 @@ class _Look:
     def _note_misplaced(self, error: BallistaError) -> bool:
         """Whether the error says that a document lies in the place of another, which is remembered."""
         if is_misplaced(error):
-            self._misplaced.add(error.details["key"])
+            self._misplaced |= {error.details["key"], error.details["belongs_to"]}
         return is_misplaced(error)
 
     def _repair(self, key: str, kind: type[Any], document: Any, what: str, above: int = 0) -> Repair:
@@ -471,7 +492,8 @@ def _rows_of(manifest: ManifestDocument) -> tuple[DataFile, ...]:
 
 def _without_repair(error: BallistaError) -> str:
     """What an error says, to whoever is repairing already."""
-    return error.message.replace(way_out(), "put the newest copy back")
+    also = "; if its own place has the newest copy, delete this one: it counts as lost then"
+    return error.message.replace(way_out(), "put the newest copy back") + (also if is_misplaced(error) else "")
 
 
 def _is_behind(pmap: PartitionMap, partition: int, manifest: ManifestDocument) -> bool:

@@ -13,16 +13,14 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.manifest import AppliedToken, DataFile, all_files
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.token_pages import TokenPages, pages_there
+from ballista_py.storage.token_pages import TokenPages, is_whole
 
 RunAll = Callable[
     [Callable[[DataFile], "StorageProblem | None"], Iterable[DataFile]], Iterable["StorageProblem | None"]
 ]
 
 
-_PAGE_GONE = (
-    "its page of earlier statements is gone: put it back, or stop all nodes and run `ballista-py storage repair`"
-)
+_PAGE_GONE = "its page of earlier statements is gone or damaged: put it back, or run `ballista-py storage repair`"
 
 
 @frozen(kw_only=True)
@@ -62,7 +60,6 @@ def verify_table(
     runtime = runtime or SystemRuntime()
     partitions = files = rows = 0
     problems: list[StorageProblem] = []
-    there = pages_there(store, table.folder)
     for path in paths:
         partitions += 1
         try:
@@ -77,7 +74,7 @@ def verify_table(
         problems.extend(
             StorageProblem(table=table.name, partition=path, file=page.path, reason=_PAGE_GONE)
             for page in manifest.pages
-            if page.path not in there
+            if not is_whole(store, page)
         )
         named = all_files(manifest)
         files += len(named)
