@@ -8,10 +8,11 @@ from attrs import evolve
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.refreshes.view_look import look_at_tables
-from ballista_py.coordinator.tables.materialized_views import changes_by_itself
+from ballista_py.coordinator.tables.materialized_views import changes_by_itself, require_other_reads
+from ballista_py.errors import SqlError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.sql_view import SqlView
-from ballista_py.partitions.table import TableSpec
+from ballista_py.partitions.table import QUERY, TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.decisions import TableDecisions
@@ -45,11 +46,12 @@ class Place:
     def add(self, table: str, value: int, token: str) -> None:
         self.partition(table, value).commit(add=[DataFile(path=token, rows=1, bytes=1)], epoch=0, token=token)
 
+    def seen(self) -> ClusterView:
+        catalog = Catalog(tables=self.tables, maps={})
+        return ClusterView(catalog=catalog, members=frozenset(), addresses={}, sql_views=self.views)
+
     def look(self, query: str) -> str:
-        view = ClusterView(
-            catalog=Catalog(tables=self.tables, maps={}), members=frozenset(), addresses={}, sql_views=self.views
-        )
-        return look_at_tables(query, view, self.store)
+        return look_at_tables(query, self.seen(), self.store)
 
 
 @pytest.fixture
@@ -122,6 +124,26 @@ def test_another_query_of_a_view_is_told(place):
 def test_a_query_whose_rows_change_by_themselves_is_known(place, query, changes):
     assert changes_by_itself([query]) is changes
     assert (place.look(query) == "") is changes
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "way"),
+    [
+        ("m", "select g from m", "m reads m"),
+        ("m", "select g from above", "m reads above reads m"),
+        ("other", "select g from m", "other reads m reads other"),
+        ("t", "select g from m", None),
+    ],
+)
+def test_none_reads_itself(place, name, query, way):
+    source = {"format": QUERY, "sql": "select g from other"}
+    place.tables["m"] = evolve(place.tables["t"], name="m", source=source)
+    place.views["above"] = evolve(place.view("select g from m", ("m",)), name="above")
+    if way is None:
+        require_other_reads(name, query, place.seen())
+        return
+    with pytest.raises(SqlError, match=f"would read itself: {way}"):
+        require_other_reads(name, query, place.seen())
 
 
 def test_a_view_that_changes_by_itself_is_known(place):

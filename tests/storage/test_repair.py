@@ -31,7 +31,7 @@ from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.held.seen import SeenManifests, seen_key
 from ballista_py.storage.manifest import Prepared, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
+from ballista_py.storage.upkeep.repair import Repairs, find_repairs, require_nobody_alive
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 E1 = Executor("e1", "i1")
@@ -115,6 +115,10 @@ class Location:
 @pytest.fixture
 def location():
     return Location()
+
+
+def test_an_empty_location_has_nothing_to_repair():
+    assert find_repairs(MemoryStore()) == Repairs()
 
 
 def test_a_whole_location_has_nothing_to_repair(location):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.testing.faults.chance import Chance
 from ballista_py.testing.faults.http_proxy import HttpProxy, ReplyFaults
 from ballista_py.testing.faults.lying_store import LIES, Lie, lying_store
@@ -75,6 +76,7 @@ __all__ = [
     "InProcessCluster",
     "Lie",
     "Machine",
+    "MemoryStore",
     "Mutant",
     "OwnerSimulation",
     "Record",
