@@ -15,6 +15,7 @@ from ballista_py.errors import (
     NotOwner,
     ObjectExists,
     ObjectMissing,
+    PartitionsUnassigned,
     StoreUnavailable,
 )
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
@@ -754,3 +755,21 @@ def test_partitions_for_new_values_are_not_made_over_a_map_that_cannot_be_read(l
     with pytest.raises(DocumentUnreadable, match=key):
         loop.reconciler.add_values("t", [(8,)])
     assert unreliable.get(key).data == b"spoilt"
+
+
+def test_values_for_which_there_is_no_room_get_no_partition_at_all(loop):
+    """They were left in the map without an owner: the table answered no query any more."""
+    by_value = table(spec=PartitionSpec.parse(["id"], SCHEMA))
+    loop.add_tables(by_value)
+    loop.partitions.create(PartitionMap.build("t", by_value.spec, []))
+    with pytest.raises(PartitionsUnassigned, match="1 of 1 new partition values of table 't' have no executor"):
+        loop.reconciler.add_values("t", [(7,)])
+    loop.admit(E1)
+    loop.reconciler._assigner = PartitionAssigner(max_partitions_per_executor=3)
+    loop.reconciler.add_values("t", [(1,), (2,)])
+    with pytest.raises(PartitionsUnassigned, match=r"1 of 3 new partition values of table 't' .* \(id="):
+        loop.reconciler.add_values("t", [(2,), (3,), (4,)])
+    assert len(loop.partitions.read("t")) == 2
+    loop.reconciler.add_values("t", [(2,), (3,)])
+    found = loop.partitions.read("t")
+    assert [found.owner(partition) for partition in range(len(found))] == [E1.owner] * 3

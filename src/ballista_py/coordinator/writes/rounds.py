@@ -22,6 +22,7 @@ from ballista_py.coordinator.writes.write_outcome import (
 )
 from ballista_py.errors import (
     BallistaError,
+    PartitionsUnassigned,
     PositionMoved,
     SqlError,
     TableAltered,
@@ -275,26 +276,33 @@ class WriteRounds:
         """Gives views in which values have partitions with owners, making them if need be."""
 
         def ask(values: Sequence[tuple[Any, ...]]) -> ClusterView:
-            self.growth.add_values(table.name, values)
-            deadline_ms = self.runtime.monotonic_ms() + self.patience_ms
+            deadline_ms, wanted = self.runtime.monotonic_ms() + self.patience_ms, values
             while True:
+                error = self._grown(table, wanted)
                 self.views.refresh({table.name})
                 view = self.view(table)
                 pmap = view.catalog.maps[table.name]
                 found = [pmap.index(value) for value in values]
-                lacking = [
+                wanted = [
                     v for v, p in zip(values, found, strict=True) if p is None or pmap.owner(p) not in view.members
                 ]
-                if not lacking:
+                if not wanted:
                     return view
                 if self.runtime.monotonic_ms() > deadline_ms:
-                    pairs = zip(table.spec.keys, lacking[0], strict=True)
+                    pairs = zip(table.spec.keys, wanted[0], strict=True)
                     shown = ", ".join(f"{key.expression}={value}" for key, value in pairs)
-                    raise without_room(table.name, shown, len(lacking), len(values))
+                    raise error or without_room(table.name, shown, len(wanted), len(values))
                 pause(self.runtime, FIRST_WAIT_MS)
-                self.growth.add_values(table.name, lacking)
 
         return ask
+
+    def _grown(self, table: TableSpec, values: Sequence[tuple[Any, ...]]) -> PartitionsUnassigned | None:
+        """Ask for partitions of these values; why there is no room for them, if there is none now."""
+        try:
+            self.growth.add_values(table.name, values)
+        except PartitionsUnassigned as error:
+            return error
+        return None
 
     def view(self, table: TableSpec) -> ClusterView:
         """A view that has the very table. Raises `SqlError` when it was dropped."""

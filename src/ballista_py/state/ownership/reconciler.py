@@ -16,6 +16,7 @@ from ballista_py.errors import BallistaError, ConfigError, DocumentError, Object
 from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
 from ballista_py.partitions.discovery import PartitionDiff, added_partitions, diff_partitions
 from ballista_py.partitions.map import Owner, PartitionMap
+from ballista_py.partitions.set_cover import without_room
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import ClusterDocument, partition_map_key
 from ballista_py.state.documents.lost_documents import require_proven
@@ -148,7 +149,9 @@ class Reconciler:
         """Give a table partitions for these values and every one of them an owner, in one commit.
 
         Values that it has already, because another scheduler was quicker, are fine. None for a table that is no
-        more. Raises what `tick` raises, and what keeps the table from being changed.
+        more. Raises `PartitionsUnassigned` where executors have no room for all of them: then it has none of them, for
+        a table in which a partition has no owner answers no query. Raises what `tick` raises, and what keeps the table
+        from being changed.
         """
         self._membership.require()
         cluster = self._membership.cluster.read().document
@@ -167,6 +170,7 @@ class Reconciler:
         plans = self._assigner.assign_group([table.planned for table in tables], executors, None)
         for table, plan in zip(tables, plans, strict=True):
             if table.spec.name == name:
+                _require_room(table, plan, values)
                 self._commit(table, plan, tick)
         if name in tick.errors:
             raise tick.errors[name]
@@ -294,6 +298,19 @@ class Reconciler:
         if commit.map.revision != table.committed.revision:
             tick.commits[name] = commit
         return len(commit.assigned) + len(commit.targeted)
+
+
+def _require_room(table: _Table, plan: AssignmentPlan, values: Sequence[tuple[Any, ...]]) -> None:
+    """Raise `PartitionsUnassigned` if a partition of these values that is new would have no owner."""
+    unplaced = set(plan.unplaced.tolist())
+    lacking = [
+        value
+        for value in values
+        if table.planned.index(value) in unplaced and table.committed.index(value) is None
+    ]
+    if lacking:
+        shown = ", ".join(f"{key.expression}={v}" for key, v in zip(table.spec.spec.keys, lacking[0], strict=True))
+        raise without_room(table.spec.name, shown, len(lacking), len(values))
 
 
 def _committed(group: Sequence[_Table]) -> dict[str, PartitionMap]:
