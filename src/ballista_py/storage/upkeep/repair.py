@@ -9,7 +9,7 @@ disprove is written: what it took the place of may only have been moved. It is f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from attrs import Factory, evolve, frozen
@@ -19,7 +19,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec, table_folder
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.codec import is_misplaced
-from ballista_py.state.documents.decisions import Decision, StatementsDocument, statements_key
+from ballista_py.state.documents.decisions import StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (
     CLUSTER_KEY,
     HEARTBEATS_PREFIX,
@@ -39,9 +39,10 @@ from ballista_py.state.documents.object_state import ObjectState, Versioned
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.seen import SEEN_PREFIX, SeenManifests
-from ballista_py.storage.manifest import DataFile, ManifestDocument, manifest_key
+from ballista_py.storage.manifest import ManifestDocument, manifest_key
 from ballista_py.storage.partition_storage import PartitionStorage, partition_paths
 from ballista_py.storage.token_pages import TokenPages, is_whole
+from ballista_py.storage.upkeep.repaired import decisions_after, is_behind, rows_of
 
 _TABLE = "/table.json"
 COUNTED_APART = 1_000_000  # nobody knows how many admissions, or names of tables, there were after an older copy
@@ -212,7 +213,7 @@ class _Look:
         """
         known = {}
         for name, table in tables.items():
-            files = (file for manifest in self._manifests(table).values() for file in _rows_of(manifest))
+            files = (file for manifest in self._manifests(table).values() for file in rows_of(manifest))
             newest = max((table.definition, *(file.definition for file in files)))
             if name in announced:
                 decisions = self._read(statements_key(table.folder), StatementsDocument)
@@ -318,7 +319,7 @@ class _Look:
         return chosen
 
     def _has_rows(self, table: TableSpec) -> bool:
-        return any(_rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
+        return any(rows_of(manifest) or manifest.epoch for manifest in self._manifests(table).values())
 
     def _manifests(self, table: TableSpec) -> dict[str, ManifestDocument]:
         """Those of a table that can be read, by partition; what is wrong with others is said once."""
@@ -367,7 +368,7 @@ class _Look:
         found = self._read(key, StatementsDocument)
         now = StatementsDocument() if found is None else found.document
         folded = max((manifest.sequence for manifest in manifests.values()), default=0)
-        of_files = (file.definition for manifest in manifests.values() for file in _rows_of(manifest))
+        of_files = (file.definition for manifest in manifests.values() for file in rows_of(manifest))
         definition = max((table.definition, *of_files))
         is_missed = found is None and any(manifest.prepared for manifest in manifests.values())
         if now.sequence >= folded and now.announced >= definition and not is_missed:
@@ -377,7 +378,7 @@ class _Look:
         def is_applied(token: str) -> bool:
             return any(pages.applied(manifest, token) is not None for manifest in manifests.values())
 
-        after = _decisions_after(now, folded, manifests, is_applied).announcing(definition)
+        after = decisions_after(now, folded, manifests, is_applied).announcing(definition)
         ended = len(after.decisions) - len(now.decisions)
         state = "lost" if found is None else f"at statement {now.sequence}"
         if found is not None and now.sequence >= folded:
@@ -401,12 +402,12 @@ class _Look:
         lacking = {
             path: manifest
             for path, manifest in manifests.items()
-            if path not in places and (known is None or _rows_of(manifest) or manifest.epoch)
+            if path not in places and (known is None or rows_of(manifest) or manifest.epoch)
         }
         behind = [
             path
             for path, manifest in manifests.items()
-            if known is not None and path in places and _is_behind(known, places[path], manifest)
+            if known is not None and path in places and is_behind(known, places[path], manifest)
         ]
         if known is not None and not (lacking or behind):
             return []
@@ -455,7 +456,7 @@ class _Look:
 
     def _value_of(self, table: TableSpec, path: str, manifest: ManifestDocument) -> tuple[Any, ...] | None:
         """The value of a partition, read from a row of it; None for one without rows."""
-        for file in _rows_of(manifest):
+        for file in rows_of(manifest):
             rows = read_data_file(self._store, file, table.schema).slice(0, 1).combine_chunks()
             for batch in rows.to_batches():
                 value = tuple(column[0].as_py() for column in table.spec.evaluate(batch))
@@ -485,54 +486,7 @@ class _Look:
         return Repair(key=key, what=what, apply=lambda: state.restore(document, above=above))
 
 
-def _rows_of(manifest: ManifestDocument) -> tuple[DataFile, ...]:
-    """The files of a partition, those too which statements wait to put there: they may be decided."""
-    return (*manifest.files, *(file for prepared in manifest.prepared for file in prepared.add))
-
-
 def _without_repair(error: BallistaError) -> str:
     """What an error says, to whoever is repairing already."""
     also = "; if its own place has the newest copy, delete this one: it counts as lost then"
     return error.message.replace(way_out(), "put the newest copy back") + (also if is_misplaced(error) else "")
-
-
-def _is_behind(pmap: PartitionMap, partition: int, manifest: ManifestDocument) -> bool:
-    """Whether a manifest knows of a later epoch of its partition, or of another owner at the same one."""
-    epoch, owner = pmap.epoch(partition), pmap.owner(partition)
-    if manifest.epoch != epoch:
-        return manifest.epoch > epoch
-    return bool(manifest.owner) and (owner is None or owner[1] != manifest.owner)
-
-
-def _decisions_after(
-    now: StatementsDocument,
-    folded: int,
-    manifests: Mapping[str, ManifestDocument],
-    is_applied: Callable[[str], bool],
-) -> StatementsDocument:
-    """The decisions as far as manifests tell: an open attempt committed if its statement was applied anywhere."""
-    sequence = max(now.sequence, folded)
-    number = max(now.decisions_made, sequence)
-    open_attempts = {
-        waiting.attempt: waiting.token
-        for manifest in manifests.values()
-        for waiting in manifest.prepared
-        if now.on(waiting.attempt) is None
-    }
-    decisions: Sequence[Decision] = now.decisions
-    for attempt, token in sorted(open_attempts.items()):
-        number += 1
-        committed = is_applied(token)
-        decisions = (
-            *decisions,
-            Decision(
-                attempt=attempt,
-                token=token,
-                committed=committed,
-                settled=not committed,
-                sequence=sequence if committed else 0,
-                number=number,
-            ),
-        )
-    number += 1  # whoever began before cannot commit any more
-    return evolve(now, sequence=sequence, decisions_made=number, floor=number, decisions=tuple(decisions))

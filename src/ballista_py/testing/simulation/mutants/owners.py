@@ -18,11 +18,11 @@ from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.upkeep import repair
+from ballista_py.storage.upkeep import repair, repaired
 from ballista_py.testing.simulation.owners.simulation import OwnerSimulation
 
 Patch = tuple[Any, str, Any]
-_decisions_after = repair._decisions_after
+_decisions_after = repaired.decisions_after
 _current = ManifestDocument.current
 _exchanged = ManifestDocument._exchanged
 
@@ -163,7 +163,7 @@ OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
     OwnerMutant(
         name="repaired-too-low",
         what="a repair goes on from the sequence of the older copy",
-        patches=((repair, "_decisions_after", _not_raised),),
+        patches=((repair, "decisions_after", _not_raised),),
     ),
     OwnerMutant(
         name="queries-planned-for-ever",

@@ -32,6 +32,7 @@ from ballista_py.testing.simulation.owners.troubles import REFRESHED, OwnerTroub
 from ballista_py.testing.simulation.time import World
 
 CALM_MS = 240_000.0
+APART_MS = 20_000.0
 MAX_TRIES = 4
 QUICK = ("merge", "replace")  # of which two at once are wanted
 CROWDED = 4  # every fourth seed has a crowd, in which statements are folded in that waited beside one another
@@ -124,8 +125,9 @@ class OwnerSimulation:
         self._once("last-settler", self._troubles.settle_left_over)
         world.run(world.now_ms + CALM_MS)
         before = dict(book.done)
-        for name, act in kinds.items():
+        for name, act in kinds.items():  # one behind the other: nobody promises that all at once are done in time
             self._once(f"last-{name}", act)
+            world.run(world.now_ms + APART_MS)
         world.run(world.now_ms + CALM_MS)
         for name in kinds:
             went = book.done[name] > before.get(name, 0) or name in ("delete", "seer")
