@@ -72,7 +72,10 @@ def definition_caught_by(name: str, seeds: int) -> tuple[int, str] | None:
     mutant = next(mutant for mutant in DEFINITION_MUTANTS if mutant.name == name)
     with mutant.applied() as simulation:
         for seed in range(1, seeds + 1):
-            wrong = simulation(seed).run().wrong
+            try:
+                wrong = simulation(seed).run().wrong
+            except Exception as error:  # no error of ours: something met what it cannot be made for
+                return seed, f"{type(error).__name__} amid a run: {error}"
             if wrong:
                 return seed, wrong[0]
     return None

@@ -55,7 +55,13 @@ def _behind(storage: PartitionStorage, *_more: Any) -> tuple[Versioned[ManifestD
 
 
 def _any_base(
-    commits: OwnerCommits, target: Any, storage: PartitionStorage, epoch: int, partition: int, change: Any
+    commits: OwnerCommits,
+    target: Any,
+    storage: PartitionStorage,
+    epoch: int,
+    partition: int,
+    change: Any,
+    *_more: Any,
 ) -> Versioned[ManifestDocument]:
     if target.attempt is not None:
         prepared = change.prepared(target, 0)
