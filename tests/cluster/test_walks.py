@@ -23,7 +23,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 157, "ingest": 137, "create": 176, "update": 173}
+CEILINGS = {"select": 157, "ingest": 137, "create": 176, "update": 172}
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,7 @@ class OutsideRuns:
         now_ms = self._runtime.monotonic_ms()
         found = sorted(self._holder.prepared(outside=True))
         self._undecided = {key: self._undecided.get(key, now_ms) for key in found}
+        folded: dict[str, int] = {}  # asked once for each table
         for name, partition, attempt in [
             k for k, since in self._undecided.items() if now_ms - since >= UNDECIDED_MS
         ]:
@@ -79,8 +80,10 @@ class OutsideRuns:
             if holdings is None or partition not in holdings.held:
                 continue
             try:
-                folded = self._holder.decisions.require_everywhere(holdings.table.folder)
-                decision = self._statements(holdings.table).abort(attempt, folded=folded)
+                folder = holdings.table.folder
+                if folder not in folded:
+                    folded[folder] = self._holder.decisions.require_everywhere(folder)
+                decision = self._statements(holdings.table).abort(attempt, folded=folded[folder])
                 end(self._storage(holdings, partition), decision)
                 self._holder.reload(name, [partition])
             except BallistaError as error:

@@ -143,8 +143,7 @@ def read_change(sql: str) -> Change | None:
         raise SqlError("the text holds more than one statement: send them one by one")
     if tokens[0].text.upper() == "COPY":
         return _copied(text)
-    kept_up = as_of_table(text, tokens)
-    if kept_up is not None:
+    if _may_be_kept_up(tokens) and (kept_up := as_of_table(text, tokens)) is not None:
         return _kept_up(kept_up)
     if is_of_view(text):
         found = StatementText(text, tokens)
@@ -164,6 +163,10 @@ def read_change(sql: str) -> Change | None:
         raise _of_joined_sources(tokens) or _of_computed_columns(tokens) or positioned(error) from None
     change = _change_of(tree, StatementText(plain, tokens, keys))
     return overwriting(change, overwrite) if overwrite is not None and isinstance(change, Insert) else change
+
+
+def _may_be_kept_up(tokens: Sequence[Token]) -> bool:
+    return any(token.text.upper() == "MATERIALIZED" for token in tokens[:4])
 
 
 def _kept_up(sql: str) -> CreateTable | DropTable:
@@ -240,8 +243,7 @@ def text_for_engine(sql: str) -> str | None:
     'create table t (a int)                   '
     """
     text, tokens = tokens_of(sql)
-    kept_up = as_of_table(text, tokens)
-    if kept_up is not None:
+    if _may_be_kept_up(tokens) and (kept_up := as_of_table(text, tokens)) is not None:
         return text_for_engine(kept_up)
     if statement_kind(text) != "change" or tokens[0].text.upper() in _OURS or read_like(text) is not None:
         return None
