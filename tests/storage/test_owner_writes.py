@@ -208,6 +208,22 @@ def test_nothing_is_given_up_by_decisions_that_another_partition_alone_proves_ol
     assert world.read((1, 1)) == [1]
 
 
+def test_what_is_decided_is_ended_though_another_partition_cannot_be_asked(world, writes):
+    decided, left = (attempt_by("dead", name) for name in ("a1", "b1"))
+    writes.write(target("a", 1, attempt=decided), [batch(1, 1)])
+    writes.write(target("b", 1, attempt=left), [batch(1, 2)])
+    TableDecisions(world.store, "t").commit(decided, "a", affected=1)
+    world.store.create(manifest_key("t", "expr0=7"), b"spoilt")
+    writes.tick()
+    world.clock.now_ms += GIVEN_MS
+    world.grant()
+    ended = writes.tick()
+    assert [(one.partition, one.committed) for one in ended if one.error is None] == [(1, True)]
+    assert len([one for one in ended if one.error is not None]) == 1
+    assert world.storage(1).read().document.waits_for(left)
+    assert world.read((1, 1)) == [1]
+
+
 def test_an_abort_by_decisions_that_went_back_meanwhile_is_refused():
     statements = TableDecisions(MemoryStore(), "t")
     statements.commit("a", "a", affected=1)

@@ -110,10 +110,14 @@ class PreparedStatements:
         for (_, _, attempt), since in since_ms.items():  # given time since its last partition was prepared
             waiting[attempt] = max(since, waiting.get(attempt, since))
         due = set(to_end(waiting, decisions, self._schedulers(), now_ms))
-        folded = 0
-        if any(decisions.on(attempt) is None for attempt in due):
-            folded = self._holder.decisions.require_everywhere(holdings.table.folder)
-        ended = []
+        undecided = {attempt for attempt in due if decisions.on(attempt) is None}
+        folded, ended = 0, []
+        if undecided:
+            try:
+                folded = self._holder.decisions.require_everywhere(holdings.table.folder)
+            except BallistaError as error:  # what is decided is ended all the same
+                due -= undecided
+                ended.append(Ended(table=name, error=error))
         for _, partition, attempt in sorted(key for key in since_ms if key[2] in due):
             try:
                 ended.append(self._end(name, partition, attempt, folded))

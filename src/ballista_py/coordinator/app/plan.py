@@ -316,14 +316,8 @@ def _is_of_query(dataset: DeclaredDataset) -> bool:
 def _created(dataset: DeclaredDataset, mark: str) -> ApplicationChange:
     keys = ", ".join(key if isinstance(key, str) else next(iter(key.values())) for key in dataset.partition_by)
     split = f"split by {keys}" if keys else "whole on every executor"
-    is_view = dataset.source is not None and dataset.source.get("format") == QUERY
-    of = (
-        "of its query"
-        if is_view
-        else "of its source"
-        if dataset.source is not None
-        else f"with {len(dataset.columns)} column(s)"
-    )
+    of = "of its source" if dataset.source is not None else f"with {len(dataset.columns)} column(s)"
+    of = "of its query" if _is_of_query(dataset) else of
     mate = f", co-located with '{dataset.colocate_with}'" if dataset.colocate_with else ""
     return ApplicationChange(kind="create", dataset=dataset.name, what=(f"{of}, {split}{mate}",), mark=mark)
 

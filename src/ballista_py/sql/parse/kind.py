@@ -110,7 +110,7 @@ _INSTEAD: Mapping[str, str] = {
     "REVOKE": "who may do what is configured at the nodes",
     "LOCK": _NO_TRANSACTIONS,
     "KILL": "cancel a statement where it was sent",
-    "REFRESH": "REFRESH MATERIALIZED VIEW v, or Client.refresh_dataset for a table with a source",
+    "REFRESH": "REFRESH MATERIALIZED VIEW v, or Client.refresh for a table with a source",
     "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
     "ALTER VIEW": "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW",
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",

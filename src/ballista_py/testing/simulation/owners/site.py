@@ -197,7 +197,7 @@ class OwnerSite:
         ]
 
     def break_things(self, seldom: bool = False) -> None:
-        """From now on things fail; if `seldom`, a hundred statements a minute get through all the same."""
+        """From now on things fail; if `seldom`, most statements get through all the same."""
         self.calm = False
         self._faults = evolve(Faults(), slow_ms=30_000.0, lost_reply=0.05, throttled=0.01)
         if seldom:
