@@ -240,9 +240,9 @@ def test_a_message_is_one_line_of_a_bounded_length():
 )
 def test_rows_for_another_catalog_or_schema_are_refused(port, given):
     command = pack(message("CommandStatementIngest", table="items", **given))
-    writer, _ = port.raw().do_put(flight.FlightDescriptor.for_command(command), pa.schema([("id", pa.int64())]))
+    descriptor = flight.FlightDescriptor.for_command(command)
     with pytest.raises(pa.ArrowInvalid, match=r"all tables are in ballista\.main"):
-        writer.close()
+        port.raw().do_put(descriptor, pa.schema([("id", pa.int64())]))[0].close()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"5"])
@@ -250,9 +250,8 @@ def test_a_command_that_is_no_json_object_is_its_senders_error(port, data):
     with port.raw() as client:
         with pytest.raises(flight.FlightError, match="the command is not a JSON object"):
             list(client.do_action(flight.Action("tasks", data)))
-        _, reader = client.do_exchange(flight.FlightDescriptor.for_command(data))
         with pytest.raises(flight.FlightError, match="the command is not a JSON object"):
-            reader.read_all()
+            client.do_exchange(flight.FlightDescriptor.for_command(data))[1].read_all()
 
 
 def test_what_needs_a_transaction_is_refused_wherever_one_is_named(port):
