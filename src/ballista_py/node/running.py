@@ -114,13 +114,13 @@ class Foundation:
     def show(
         self,
         ready: Callable[[], bool],
-        status: Callable[[], Any],
+        status: Callable[[str | None], Any],
         routes: MoreRoutes = lambda _door: (),
         statements: OpenCalls | None = None,
         parts: Sequence[Part] = (),
     ) -> None:
         """Open the ports for HTTP. `routes` are those of this role, `parts` what its page shows beside what every node
-        does; what is done for clients is one of `statements`.
+        does; what is done for clients is one of `statements`. `status` is told which client looks, None of a viewer.
         """
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
         observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from ballista_py.coordinator.changes.pgoutput import lsn, lsn_text, read_message
+from ballista_py.coordinator.changes.postgres_copy import rows_of_copy
 from ballista_py.coordinator.changes.postgres_form import (
     FORM,
     PREFIX,
@@ -33,14 +34,13 @@ from ballista_py.coordinator.changes.postgres_form import (
 from ballista_py.coordinator.changes.postgres_link import driver as psycopg_module
 from ballista_py.coordinator.changes.postgres_link import without_address
 from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
-from ballista_py.coordinator.changes.postgres_types import SESSION, column_type, values
+from ballista_py.coordinator.changes.postgres_types import SESSION, column_type
 from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
 from ballista_py.errors import ConfigError, SourceError, SourceLost, SourceUnavailable, SourceUnfit
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.decisions import SourcePosition
 
 CONNECT_S = 10
-COPY_ROWS = 10_000
 IDLE_BYTES = 16 << 20  # of log without a change of the table, after which it moves on nevertheless
 MAX_BATCH_BYTES = 512 << 20  # of log, in one batch: a transaction comes whole
 MAX_LOGS = 4  # of one table that nobody has confirmed or discarded
@@ -173,21 +173,13 @@ class PostgresSource:
             with self._told(), connection.transaction():
                 connection.execute("set transaction isolation level repeatable read read only")
                 connection.execute(f"set transaction snapshot '{snapshot}'")
-                with connection.cursor(name="ballista_copy") as rows:
-                    rows.itersize = COPY_ROWS
-                    rows.execute(f"select {', '.join(f'{name}::text' for name in names)} from only {quoted}")
+                texts = ", ".join(f"{name}::text" for name in names)
+                statement = f"copy (select {texts} from only {quoted}) to stdout (format csv)"
+                with connection.cursor() as cursor, cursor.copy(statement) as lines:
                     with self._asked() as ask:
                         if self._form(ask) != form:  # as it is altered or emptied, old snapshots lose its rows
                             raise SourceUnavailable(f"{there} was altered while it was copied: it is copied again")
-                    while found := rows.fetchmany(COPY_ROWS):
-                        columns = zip(*found, strict=True)
-                        yield pa.RecordBatch.from_arrays(
-                            [
-                                values(there, column.name, texts, column.type)
-                                for column, texts in zip(table.schema, columns, strict=True)
-                            ],
-                            schema=pa.schema([pa.field(c.name, c.type) for c in table.schema]),
-                        )
+                    yield from rows_of_copy(there, table.schema, lines)
             whole = True
         finally:
             connection.close()

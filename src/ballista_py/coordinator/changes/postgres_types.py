@@ -69,13 +69,13 @@ def column_type(table: str, column: str, type_id: int, modifier: int, shown: str
     )
 
 
-def values(table: str, column: str, texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
+def values(table: str, column: str, texts: Sequence[str | None] | pa.StringArray, kind: pa.DataType) -> pa.Array:
     """The values of a column whose texts these are. Raises `SourceUnfit` naming the first that is none."""
-    given = pa.array(texts, pa.string())
+    given = texts if isinstance(texts, pa.StringArray) else pa.array(texts, pa.string())
     try:
         return _parser(kind)(given, kind)
     except (pa.ArrowException, ValueError):
-        wrong = next((text for text in texts if text is not None and not _fits(text, kind)), "")
+        wrong = next((text for text in given.to_pylist() if text is not None and not _fits(text, kind)), "")
         raise SourceUnfit(
             f"column '{column}' of {table} has the value {wrong[:60]!r}, which no {kind} here can be: change it there"
         ) from None

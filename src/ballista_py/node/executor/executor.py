@@ -103,7 +103,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         _start_loops(ground, links, partitions)
         ground.show(
             ready=links.lease.valid,
-            status=lambda: _shown(control, cache, partitions),
+            status=lambda _client: _shown(control, cache, partitions),
             parts=[memory_part(lambda: [memory_row(config.node_id, "executor", ground.metrics.text())])],
         )
         up.callback(links.lease.leave)

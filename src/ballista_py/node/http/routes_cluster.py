@@ -18,6 +18,7 @@ from ballista_py.node.http.posted import read_no_body
 from ballista_py.node.http.routes_node import REFUSED
 from ballista_py.node.http.shown import Cancelled, Dataset, HttpError, Node, ShownPlan, Told, dataset
 from ballista_py.node.status.plans import shown_plan
+from ballista_py.node.status.seen_tables import table_seen_by
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
 
 _NAMED = Parameter(max_length=MAX_NAME_CHARS)
@@ -47,7 +48,9 @@ def routes(shows: ClusterShows, door: HttpDoor) -> list[HTTPRouteHandler]:
     @get("/v1/datasets", responses=REFUSED)
     async def datasets(request: Request[Any, Any, Any]) -> list[Dataset]:
         """Every table, and how far its partitions are served."""
-        return [dataset(row) for row in await door.run(request, lambda _: shows.tables())]
+        client = door.looks_as(request)
+        rows = await door.run(request, lambda _: shows.tables())
+        return [dataset(table_seen_by(row, client)) for row in rows]
 
     @get("/v1/nodes", responses=REFUSED)
     async def nodes(request: Request[Any, Any, Any]) -> list[Node]:

@@ -29,12 +29,15 @@ REFUSED = {
 
 @frozen(kw_only=True)
 class NodeShows:
-    """What a node of either role says of itself. `ready` does no I/O; `parts` are those of its page."""
+    """What a node of either role says of itself. `ready` does no I/O; `parts` are those of its page.
+
+    `status` and `tasks` are told which client looks, of no name where clients prove none, or None of a viewer.
+    """
 
     node_id: str
     role: str
     ready: Callable[[], bool]
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[str | None], dict[str, Any]]
     tasks: Callable[[str | None], list[dict[str, Any]]]
     parts: Sequence[Part] = ()
 
@@ -57,7 +60,8 @@ def routes(shows: NodeShows, door: HttpDoor) -> list[HTTPRouteHandler]:
 
     async def shown(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
         """What the node does, as JSON; it differs by role."""
-        found: Any = json_response({**node, **await door.run(request, lambda _: shows.status())})
+        status = await door.run(request, lambda _: shows.status(door.looks_as(request)))
+        found: Any = json_response({**node, **status})
         return cast("Response[dict[str, Any]]", found)
 
     async def tasks(request: Request[Any, Any, Any]) -> Response[bytes]:

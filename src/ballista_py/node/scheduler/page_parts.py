@@ -13,6 +13,7 @@ from ballista_py.node.running import Foundation
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.runtime_rows import Histories, RuntimeRows
 from ballista_py.node.status.memory_rows import memory_part, memory_row
+from ballista_py.node.status.seen_tables import table_seen_by
 from ballista_py.node.status.seen_tasks import seen_by
 from ballista_py.state.members.control import NodeReport
 from ballista_py.work import current_client
@@ -44,7 +45,7 @@ def scheduler_parts(
     page = _PageRows(ground=ground, core=core, histories=histories, reports=reports, jobs=jobs)
     return [
         Part(name="nodes", every_ms=NODES_MS, make=lambda _: page.nodes()),
-        Part(name="tables", every_ms=TABLES_MS, make=lambda _: page.tables()),
+        Part(name="tables", every_ms=TABLES_MS, make=page.tables, differs=True),
         Part(name="elsewhere", every_ms=ELSEWHERE_MS, make=page.elsewhere, differs=True),
         Part(name="jobs", every_ms=JOBS_MS, make=lambda _: page.own_jobs(), of_client=True),
         memory_part(page.memory),
@@ -86,11 +87,11 @@ class _PageRows:
             "ttl_ms": self.ground.config.ttl_ms,
         }
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self, client: str | None) -> dict[str, Any]:
         """The tables, each with its partitions as arrays of `cells`, in the order of `columns`; those not ready come
         first where there are too many. The `others` are arrays in the order of `named`, `totals` are of them all.
         """
-        rows = list(self._rows.tables())
+        rows = [table_seen_by(row, client) for row in self._rows.tables()]
         first = sorted(rows, key=lambda row: (row.get("ready", False), row["table_name"]))[:MAX_TABLES]
         shown = {
             row["table_name"]: {**row, "cells": []} for row in sorted(first, key=lambda row: row["table_name"])

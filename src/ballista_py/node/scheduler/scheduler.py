@@ -54,6 +54,7 @@ from ballista_py.node.scheduler.refreshing import SchedulerRefreshes
 from ballista_py.node.scheduler.runtime_rows import runtime_tables
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.node.status.scheduler_metrics import observe_scheduler
+from ballista_py.node.status.seen_tables import table_seen_by
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
@@ -138,9 +139,9 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
         drain = SchedulerDrain(config.node_id, links.flight, ground.runtime, services.jobs.runner)
         ground.show(
             ready=lambda: core.membership.valid() and not drain.draining,
-            status=lambda: {
+            status=lambda client: {
                 "members": core.members(),
-                "tables": core.tables(),
+                "tables": [table_seen_by(row, client) for row in core.tables()],
                 "app": application.shown(),
                 **replication,
             },
