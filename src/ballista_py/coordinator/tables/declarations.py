@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from attrs import evolve
@@ -11,7 +11,7 @@ from ballista_py.coordinator.tables.embedded_spark import Source
 from ballista_py.errors import ConfigError, UnsupportedExpression
 from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
-from ballista_py.partitions.table import Distribution, FileFormatName, TableSpec, may_colocate
+from ballista_py.partitions.table import QUERY, Distribution, FileFormatName, TableSpec, may_colocate
 from ballista_py.state.documents.documents import ClusterDocument
 
 
@@ -37,7 +37,7 @@ def declare_table(
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
-    Raises `ConfigError` when the name is taken or `colocate_with` names no table with keys of the same form,
+    Raises `ConfigError` when the name is taken, or by a table where a view is to replace one, or `colocate_with` names no table with keys of the same form,
     `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
     and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
     """
@@ -51,6 +51,8 @@ def declare_table(
         except UnsupportedExpression as error:
             raise UnsupportedExpression(f"table '{name}' exists already, and {error}") from None
         raise ConfigError(f"table '{name}' exists already")
+    if name in cluster.tables:
+        _require_same_kind(cluster.tables[name], isinstance(source, Mapping) and source.get("format") == QUERY)
     table = TableSpec(
         name=name,
         schema=schema,
@@ -85,6 +87,17 @@ def declare_table(
             "number of buckets and the same types"
         )
     return evolve(table, group=other.group)
+
+
+def _require_same_kind(there: TableSpec, keeps_query: bool) -> None:
+    """Raise `ConfigError` for a materialized view in the place of a table, or the other way round: rows that nobody can
+    make anew would go."""
+    if keeps_query and there.query is None:
+        raise ConfigError(f"'{there.name}' is a table: drop it with DROP TABLE, or take another name for the view")
+    if there.query is not None and not keeps_query:
+        raise ConfigError(
+            f"'{there.name}' is a materialized view: drop it with DROP MATERIALIZED VIEW, or take another name for the table"
+        )
 
 
 def _free_group(cluster: ClusterDocument, name: str, spec: PartitionSpec, incarnation: str) -> str:

@@ -16,8 +16,8 @@ def probe(sql: str) -> str:
 
     It is there to be read, not to be run: its columns may not even bind. Raises `SqlError` and `ParseError`.
 
-    >>> probe("update t set a = upper(b) from u where t.i = u.i")
-    'SELECT NULL, a = UPPER(b), t.i = u.i FROM t, u'
+    >>> probe("update t set a = upper(b) from u where t.i < u.i")
+    'SELECT NULL, a, (UPPER(b)), t.i < u.i FROM t, u'
     """
     tree = parsed_one(for_parser(sql))
     expressions: list[Expr] = [exp.null()]
@@ -28,7 +28,9 @@ def probe(sql: str) -> str:
         elif isinstance(piece, exp.Query) and not isinstance(piece, exp.Subquery):
             expressions.append(exp.Subquery(this=piece.copy()))
         else:
-            expressions.append(_without_default(piece.copy()))
+            # What is set may be a comparison, which is none behind another `=`.
+            sides = [piece.this, exp.paren(piece.expression)] if isinstance(piece, exp.EQ) else [piece]
+            expressions += [_without_default(side.copy()) for side in sides]
     query = exp.Select(expressions=expressions)
     with_ = tree.args.get("with_")
     if with_ is not None:

@@ -286,6 +286,9 @@ def _bind_group(
         return tuple(keys), None
     if any(is_number(key) for key in keys):
         raise UnplannableError("grouping sets with a number")
+    shown = [names.repeated(item.expr).unnest() for item in items]
+    if any(shown.count(key) > 1 for key in keys):  # to the engine a place, or an alias, is a key of its own
+        raise UnplannableError("grouping sets over an expression that is selected twice")
     return tuple(keys), sets
 
 
