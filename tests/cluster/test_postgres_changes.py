@@ -185,40 +185,6 @@ def _dropped(there: psycopg.Connection[Any], log: str) -> bool:
     return True
 
 
-def test_every_text_is_copied_as_the_database_has_it(small, server, there):
-    texts = [
-        "",
-        " ",
-        "\ufeffmark",
-        '"',
-        '""',
-        ",",
-        "\n",
-        "\r\n",
-        "\\.",
-        "\\N",
-        "NULL",
-        'a,b\n"c"',
-        "\u2028",
-        "é" * 3_000,
-        None,
-    ]
-    there.execute("create table texts (word text, id int primary key, raw bytea)")
-    with there.cursor() as cursor:
-        cursor.executemany(
-            "insert into texts values (%s, %s, %s)",
-            [(t, n, None if t is None else t.encode()) for n, t in enumerate(texts)],
-        )
-    there.execute("insert into texts select repeat(chr(34) || n, 500), n, null from generate_series(100, 9000) n")
-    expected = [(t, n, None if t is None else t.encode()) for n, t in enumerate(texts)]
-    expected += [(f'"{n}' * 500, n, None) for n in range(100, 9001)]
-    small.create_table(
-        "texts", {"format": "postgres", "dsn": server.dsn, "table": "public.texts"}, ["bucket(2, id)"]
-    )
-    found = small.sql("select word, id, raw from texts order by id").to_pylist()
-    assert [tuple(row.values()) for row in found] == expected
-
-
 def test_a_copy_is_made_anew_only_when_it_is_asked_for(small, server):
     with server.connect() as there:
         there.execute("create table anew (id bigint primary key, v int)")
@@ -416,3 +382,37 @@ def test_log_that_no_table_can_use_any_more_is_let_go(small, server, there):
     until(lambda: not left(there))
     assert shown(small, "lags")["error"]["code"] == "source.lost"
     small.drop_table("lags")
+
+
+def test_every_text_is_copied_as_the_database_has_it(small, server, there):
+    texts = [
+        "",
+        " ",
+        "\ufeffmark",
+        '"',
+        '""',
+        ",",
+        "\n",
+        "\r\n",
+        "\\.",
+        "\\N",
+        "NULL",
+        'a,b\n"c"',
+        "\u2028",
+        "é" * 3_000,
+        None,
+    ]
+    there.execute("create table texts (word text, id int primary key, raw bytea)")
+    with there.cursor() as cursor:
+        cursor.executemany(
+            "insert into texts values (%s, %s, %s)",
+            [(t, n, None if t is None else t.encode()) for n, t in enumerate(texts)],
+        )
+    there.execute("insert into texts select repeat(chr(34) || n, 500), n, null from generate_series(100, 9000) n")
+    expected = [(t, n, None if t is None else t.encode()) for n, t in enumerate(texts)]
+    expected += [(f'"{n}' * 500, n, None) for n in range(100, 9001)]
+    small.create_table(
+        "texts", {"format": "postgres", "dsn": server.dsn, "table": "public.texts"}, ["bucket(2, id)"]
+    )
+    found = small.sql("select word, id, raw from texts order by id").to_pylist()
+    assert [tuple(row.values()) for row in found] == expected
