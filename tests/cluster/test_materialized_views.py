@@ -311,17 +311,20 @@ def test_one_of_an_application_file_has_its_rows_after_its_first_run(tmp_path):
 
 
 def test_a_view_takes_the_place_of_no_table_and_a_table_of_no_view(site):
-    site.sql("create table kept (g int) partitioned by (g)")
-    site.sql("insert into kept values (1), (2), (3)")
-    with pytest.raises(ConfigError, match="'kept' is a table: drop it with DROP TABLE"):
-        site.sql("create or replace materialized view kept partitioned by (g) as select g from t")
-    assert rows(site, "select * from kept") == [(1,), (2,), (3,)]
-    site.sql(BY_HAND.format("of_kept", "select g from kept"))
-    with pytest.raises(ConfigError, match="'of_kept' is a materialized view: drop it with DROP MATERIALIZED VIEW"):
-        site.sql("create or replace table of_kept (g int) partitioned by (g)")
-    with pytest.raises(ConfigError, match="'of_kept' is a materialized view"):
-        site.sql("create or replace table of_kept partitioned by (g) as select 5 as g")
-    with flightsql.connect(f"grpc://{site.addresses()[0]}") as adbc, adbc.cursor() as cursor:
-        with pytest.raises(Exception, match="'of_kept' is a materialized view"):
-            cursor.adbc_ingest("of_kept", site.sql("select 5 as g"), mode="replace")
-    assert rows(site, "select * from of_kept") == [(1,), (2,), (3,)]
+    site.sql("create table with_rows (g int) partitioned by (g)")
+    site.sql("insert into with_rows values (1), (2), (3)")
+    with pytest.raises(ConfigError, match="'with_rows' is a table: drop it with DROP TABLE"):
+        site.sql("create or replace materialized view with_rows partitioned by (g) as select g from t")
+    assert rows(site, "select * from with_rows") == [(1,), (2,), (3,)]
+    site.sql(BY_HAND.format("of_rows", "select g from with_rows"))
+    with pytest.raises(ConfigError, match="'of_rows' is a materialized view: drop it with DROP MATERIALIZED VIEW"):
+        site.sql("create or replace table of_rows (g int) partitioned by (g)")
+    with pytest.raises(ConfigError, match="'of_rows' is a materialized view"):
+        site.sql("create or replace table of_rows partitioned by (g) as select 5 as g")
+    with (
+        flightsql.connect(f"grpc://{site.addresses()[0]}") as adbc,
+        adbc.cursor() as cursor,
+        pytest.raises(Exception, match="'of_rows' is a materialized view"),
+    ):
+        cursor.adbc_ingest("of_rows", site.sql("select 5 as g"), mode="replace")
+    assert rows(site, "select * from of_rows") == [(1,), (2,), (3,)]

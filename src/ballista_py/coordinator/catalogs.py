@@ -25,6 +25,7 @@ from ballista_py.errors import (
     DocumentOlder,
     ObjectMissing,
     SchemaMismatch,
+    TryLater,
     to_wire,
 )
 from ballista_py.logs import log_event
@@ -76,6 +77,10 @@ class _KnownStatements:
     version: str
     sequence: int
     announced: int
+    is_copied: bool  # from a source, once
+
+
+_NOTHING_SAID = _KnownStatements("", 0, 0, is_copied=False)
 
 
 class Catalogs:
@@ -189,19 +194,32 @@ class Catalogs:
         return sequence
 
     def _sequence(self, table: TableSpec) -> int:
-        """As of now; `table` was read before. Raises `DocumentLost` and `DocumentOlder` as its definition proves."""
+        """As of now; `table` was read before. Raises `DocumentLost` and `DocumentOlder` as its definition proves, and
+        `TryLater` for a table that was never filled.
+        """
         key = statements_key(table.folder)
         known = self._statements.get(table.folder)
         try:
             if known is None or self._differs(key, known.version):
                 read = self._state(key, StatementsDocument).read()
-                known = _KnownStatements(read.version, read.document.sequence, read.document.announced)
+                said = read.document
+                known = _KnownStatements(
+                    read.version, said.sequence, said.announced, is_copied=said.position is not None
+                )
                 self._statements[table.folder] = known
         except ObjectMissing:
             if table.definition:
                 raise DocumentLost(f"document '{key}' is gone: {way_out()}", key=key) from None
-            return 0
+            known = _NOTHING_SAID
         require_announced(table.folder, known.announced, table.definition)
+        if table.by_changes and not known.is_copied:
+            raise TryLater(
+                f"table '{table.name}' has no rows yet: its source is being copied; tables() tells what fails"
+            )
+        if table.is_filled_later and not known.sequence:
+            raise TryLater(
+                f"materialized view '{table.name}' has no rows yet: its query runs; tables() tells what fails"
+            )
         return known.sequence
 
     def refresh(self, words: Collection[str] | None = None) -> ClusterView:

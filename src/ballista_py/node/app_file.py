@@ -206,6 +206,8 @@ def _read_view(values: Mapping[str, Any], number: int, reader: _Reader) -> Decla
     kept = values.get("acceleration")
     try:
         refresh, _ = _follows(kept or {})
+        if refresh is None and "refresh_mode" in (kept or {}):
+            refresh = Refresh()  # said, and with no time: when somebody asks
     except ConfigError as error:
         reader.broken.append(path)
         below = f"{path}.acceleration"

@@ -22,6 +22,7 @@ CHANGE_FORMATS = frozenset(("postgres", "debezium"))  # of sources that are foll
 LAKE_FORMATS = frozenset(("delta", "iceberg"))  # of those that are where they say so
 FILE_FORMATS: tuple[FileFormatName, ...] = get_args(FileFormatName)
 QUERY = "query"  # the format of the source of a materialized view
+ROWS, LATER = "rows", "later"  # of one that is made without rows, which its first run brings
 
 
 def follows_changes(source: Mapping[str, Any]) -> bool:
@@ -114,6 +115,11 @@ class TableSpec:
         if self.source is None or self.source.get("format") != QUERY:
             return None
         return str(self.source.get("sql", ""))
+
+    @property
+    def is_filled_later(self) -> bool:
+        """Whether it is a materialized view that was made without rows."""
+        return self.query is not None and self.source is not None and self.source.get(ROWS) == LATER
 
     @property
     def is_piped(self) -> bool:

@@ -151,7 +151,8 @@ class Schedule:
             return False
         book = self._books.get(table.folder)
         if book is None:
-            book = SlotBook(self.store, table.folder, self.work.kind, self.runtime, self.instance)
+            at_first = "full" if table.is_filled_later and self.work.kind == "refresh" else ""
+            book = SlotBook(self.store, table.folder, self.work.kind, self.runtime, self.instance, at_first)
             self._books[table.folder] = book
         late_ms = 0.0 if self.comes_first() else self.patience_ms
         sight = book.look(every_ms)

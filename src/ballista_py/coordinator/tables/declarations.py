@@ -37,9 +37,9 @@ def declare_table(
 ) -> TableSpec:
     """The declaration of a table that may join `cluster`, or, if it `replaces`, take the place of one; pure.
 
-    Raises `ConfigError` when the name is taken, or by a table where a view is to replace one, or `colocate_with` names no table with keys of the same form,
-    `UnsupportedExpression` with the reason when it is taken by a table whose rows these keys would put elsewhere,
-    and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
+    Raises `ConfigError` when the name is taken, or by a table where a view is to replace one, or `colocate_with` names
+    no table with keys of the same form, `UnsupportedExpression` with the reason when it is taken by a table whose rows
+    these keys would put elsewhere, and what `PartitionSpec.parse`, `TableSpec` and `require_follows` raise.
     """
     spec = PartitionSpec.parse(list(partition_by), schema) if partition_by else PartitionSpec.whole()
     cluster.require_no_view(name)
@@ -96,7 +96,8 @@ def _require_same_kind(there: TableSpec, keeps_query: bool) -> None:
         raise ConfigError(f"'{there.name}' is a table: drop it with DROP TABLE, or take another name for the view")
     if there.query is not None and not keeps_query:
         raise ConfigError(
-            f"'{there.name}' is a materialized view: drop it with DROP MATERIALIZED VIEW, or take another name for the table"
+            f"'{there.name}' is a materialized view: drop it with DROP MATERIALIZED VIEW, or take another name for the "
+            "table"
         )
 
 

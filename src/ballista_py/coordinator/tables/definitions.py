@@ -31,6 +31,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import (
+    LATER,
     QUERY,
     Distribution,
     FileFormatName,
@@ -39,6 +40,7 @@ from ballista_py.partitions.table import (
     follows_changes,
     table_folder,
 )
+from ballista_py.partitions.table import ROWS as ROWS_OF_VIEW
 from ballista_py.partitions.write_modes import require_write_mode
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
@@ -128,7 +130,8 @@ class TableMaker:
         Until the name is published nobody sees anything of the table; an attempt that failed can be repeated. Of
         several attempts at one name, each with an incarnation of its own, one succeeds and no other touches it.
         `guard` is asked of the very catalog that the name is put into; what it raises passes through.
-        A table with a `query` is a materialized view of these columns, and has a `fill`.
+        A table with a `query` is a materialized view of these columns; without a `fill` nobody reads it before its
+        first run.
         """
         if isinstance(source, Mapping) and source.get("format") == QUERY:
             raise ConfigError(
@@ -163,7 +166,7 @@ class TableMaker:
                 partition_by,
                 distribution=distribution,
                 colocate_with=colocate_with,
-                source=source if query is None else {"format": QUERY, "sql": query},
+                source=source if query is None else _of_query(query, is_filled=fill is not None),
                 incarnation=incarnation,
                 primary_key=primary_key,
                 checks=checks,
@@ -426,6 +429,11 @@ class TableMaker:
 def _warn_of_skew(report: MaterializeReport) -> None:
     if (skew := report.skew_text()) is not None:
         _log.warning(skew)
+
+
+def _of_query(query: str, *, is_filled: bool) -> dict[str, str]:
+    """The source of a materialized view, whose rows are there when it is made, or come by its first run."""
+    return {"format": QUERY, "sql": query, **({} if is_filled else {ROWS_OF_VIEW: LATER})}
 
 
 def _first_map(table: TableSpec, weights: Mapping[tuple[Any, ...], float]) -> PartitionMap:

@@ -422,9 +422,10 @@ class WriteService:
         with room_for_rows(reader, self.queries.budget) as rows:
             return self._ingests.take_in(name, rows, mode, mine, atomic, columns)
 
-    def followed(self, name: str) -> FollowedTable:
-        """The table of that name, for a `ChangeReader`."""
-        return FollowedTable(name, lambda: self._targets.followed(name), self._keyed, self._again)
+    def followed(self, table: TableSpec) -> FollowedTable:
+        """The table as long as it has its name, for a `ChangeReader`; never another one that has the name later."""
+        name, folder = table.name, table.folder
+        return FollowedTable(name, lambda: self._targets.followed(name, folder), self._keyed, self._again)
 
     def tick(self) -> int:
         """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""

@@ -64,10 +64,12 @@ class TargetTables:
                 return found if found.is_written_through else None
         return None
 
-    def followed(self, name: str) -> TableSpec:
-        """The table of that name, if its source or statements change its rows."""
+    def followed(self, name: str, folder: str) -> TableSpec:
+        """The table of that name and folder, if it follows changes. Raises `SqlError` for another one of that name."""
         found = self.views.refresh({name}).catalog.tables.get(name)
-        return found if found is not None and found.by_changes else self.managed(name)
+        if found is None or found.folder != folder or not found.by_changes:
+            raise SqlError(f"table '{name}' was dropped, or another one has its name")
+        return found
 
     def with_retention(self, name: str, moment_ms: int) -> tuple[TableSpec, Local]:
         """The table of that name, with or without a source, and the DELETE of its retention as it means at a moment."""

@@ -57,7 +57,9 @@ def routes(run: RunStatement, door: HttpDoor) -> list[HTTPRouteHandler]:
 
 _STATEMENT = {
     "timeout": Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, description="seconds"),
-    "token": Schema(type=OpenAPIType.STRING, max_length=MAX_NAME_CHARS, description="a change is applied once"),
+    "token": Schema(
+        type=OpenAPIType.STRING, min_length=1, max_length=MAX_NAME_CHARS, description="a change is applied once"
+    ),
     "atomic": Schema(type=OpenAPIType.BOOLEAN),
     "wait": Schema(type=OpenAPIType.STRING, enum=list(WRITE_WAITS)),
 }

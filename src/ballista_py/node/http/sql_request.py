@@ -150,7 +150,7 @@ _FIELDS: Mapping[str, shape.Check] = {
     "dialect": shape.maybe(shape.name),
     "engine": shape.maybe(shape.name),
     "timeout": shape.maybe(shape.number),
-    "token": shape.maybe(shape.name),
+    "token": shape.maybe(shape.token),
     "atomic": shape.maybe(shape.flag),
     "wait": shape.maybe(shape.one_of(WRITE_WAITS)),
 }

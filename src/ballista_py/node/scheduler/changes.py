@@ -189,7 +189,7 @@ class ChangeReaders:
         options = with_secrets(dict(table.source or {}), self.secrets)
         source = open_changes(table.name, options, self.runtime, table)
         lag = max_lag_bytes(table.name, options)
-        reader = ChangeReader(self.writes.followed(table.name), source, max_lag_bytes=lag)
+        reader = ChangeReader(self.writes.followed(table), source, max_lag_bytes=lag)
         self._readers[table.folder] = (reader, source, table)
         return self._readers[table.folder]
 

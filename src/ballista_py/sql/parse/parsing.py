@@ -22,6 +22,7 @@ from ballista_py.sql.parse.elements import require_few_elements, signs_of
 from ballista_py.sql.parse.parameter_marks import tokens_apart
 from ballista_py.sql.parse.quotes import settled
 from ballista_py.sql.parse.readings import require_few_readings
+from ballista_py.sql.parse.typed_literals import with_literals_apart
 from ballista_py.sql.parse.windows import require_few_windows
 
 ENGINE_DIALECT = "duckdb"
@@ -139,7 +140,7 @@ def parsed_tokens(tokens: list[Token], sql: str, dialect: str | None = None) -> 
     """As `parsed`, of tokens that are there already."""
     _measured(tokens, MAX_BOUND_ELEMENTS)
     known = _dialect(dialect)
-    read = _with_empty_maps(tokens) if known is ENGINE else tokens
+    read = with_literals_apart(_with_empty_maps(tokens) if known is ENGINE else tokens)
     try:
         trees: list[Expr | None] = known.parser().parse(read, sql)
     except RecursionError:

@@ -63,13 +63,17 @@ def retry_ms(failures: int, every_ms: float | None) -> float:
 
 @define
 class SlotBook:
-    """The slots of one kind of work of the table with this folder. For one thread at a time, but for `renew`."""
+    """The slots of one kind of work of the table with this folder. For one thread at a time, but for `renew`.
+
+    Of a table that is made without rows the first slot is asked for, with the mode `at_first`, by whoever looks first.
+    """
 
     store: ConditionalStore
     folder: str
     work: str
     runtime: Runtime
     instance: Callable[[], str] = str
+    at_first: str = ""
     _state: ObjectState[SlotsDocument] = field(init=False)
     _sight: Sight | None = field(init=False, default=None)
 
@@ -149,8 +153,9 @@ class SlotBook:
         except ObjectMissing:
             # A table that is made has the rows of its source: its first slot is an interval from now.
             series, at_ms = f"{self.work}-{self.runtime.new_id()[:12]}", self.runtime.wall_ms()
+            first = SlotsDocument(series=series, begun_at_ms=at_ms)
             with suppress(ObjectExists):
-                return self._state.create(SlotsDocument(series=series, begun_at_ms=at_ms)).document
+                return self._state.create(first.with_asked(self.at_first) if self.at_first else first).document
             return self._state.read().document
 
     def _note(self, document: SlotsDocument) -> SlotsDocument:

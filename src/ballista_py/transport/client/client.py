@@ -25,7 +25,7 @@ from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream, affected_rows, passes_by
 from ballista_py.transport.client.cluster_calls import ClusterCalls
-from ballista_py.transport.client.given import Parameters
+from ballista_py.transport.client.given import Parameters, token_of
 from ballista_py.transport.client.jobs import Job, JobCalls
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
@@ -168,7 +168,7 @@ class Client(ClusterCalls):
         """
         left = TimeLeft(self._runtime, self._session.time_limit(timeout))
         rows, waits = arrow_rows(data), waiting_for(self._session.write_wait(wait))
-        name, made = token or self._runtime.new_id(), not token
+        name, made = token_of(token, self._runtime)
 
         def run(address: str, again: bool) -> int:
             command = ingest_command(table, mode, name, atomic, left.ms(), made)
@@ -267,7 +267,7 @@ class Client(ClusterCalls):
         if schema is None:
             raise ConfigError(f"table '{name}' needs a schema: the columns that it has")
         left = TimeLeft(self._runtime, self._session.time_limit(timeout))
-        given, made = token or self._runtime.new_id(), not token
+        given, made = token_of(token, self._runtime)
 
         def run(address: str, again: bool) -> None:
             command = create_table_command(new, given, left.ms(), made)
@@ -286,7 +286,7 @@ class Client(ClusterCalls):
 
     def _execute(self, asked: ClientQuery, token: str | None, atomic: bool) -> int:
         left, waits = TimeLeft(self._runtime, asked.timeout), waiting_for(asked.wait)
-        token, made = token or self._runtime.new_id(), not token
+        token, made = token_of(token, self._runtime)
 
         def run(address: str, again: bool) -> int:
             command = execute_command(asked.query, asked.dialect, token, atomic, left.ms(), made)
@@ -297,7 +297,8 @@ class Client(ClusterCalls):
     def _returned(self, asked: ClientQuery, token: str | None, atomic: bool) -> QueryResult:
         """The rows of a change with RETURNING, which is sent again under its token."""
         left = TimeLeft(self._runtime, asked.timeout)
-        change = {"token": token or self._runtime.new_id(), "made": not token, "atomic": atomic}
+        name, made = token_of(token, self._runtime)
+        change = {"token": name, "made": made, "atomic": atomic}
 
         def run(address: str, again: bool) -> QueryResult:
             command = sql_command(asked.query, asked.dialect, None, left.ms(), change)

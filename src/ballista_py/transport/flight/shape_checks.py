@@ -73,6 +73,13 @@ kept_token = shorter(MAX_KEPT_TOKEN_CHARS)
 name = shorter(MAX_NAME_CHARS)
 
 
+def token(value: Any, place: str) -> None:
+    """Of a statement: an empty one would stand for every statement of somebody who forgot it, or for none."""
+    name(value, place)
+    if not value:
+        refuse(place, "a text of one character or more: leave it out to have one made")
+
+
 def path(value: Any, place: str) -> None:
     name(value, place)
     if not value.strip(".") or not all(c.isalnum() or c in "-_@." for c in value) or ".." in value:

@@ -168,14 +168,14 @@ _RETENTION_DECLARED = shape.fields({"sql": shape.text}, {"every": shape.name}, o
 _AGAIN = {"made": shape.flag, "again": shape.flag, "wait": shape.maybe(shape.one_of(WRITE_WAITS))}
 _COMMANDS: Mapping[str, shape.Check] = {
     "sql": shape.fields(
-        _STATEMENT, {**_WITH_VALUES, **_AGAIN, "token": shape.maybe(shape.name), "atomic": shape.flag}
+        _STATEMENT, {**_WITH_VALUES, **_AGAIN, "token": shape.maybe(shape.token), "atomic": shape.flag}
     ),
-    EXECUTE: shape.fields({**_STATEMENT, "token": shape.name}, {**_WITH_VALUES, **_AGAIN, "atomic": shape.flag}),
+    EXECUTE: shape.fields({**_STATEMENT, "token": shape.token}, {**_WITH_VALUES, **_AGAIN, "atomic": shape.flag}),
     "ingest": shape.fields(
-        {"table": shape.name, "mode": _MODES, "token": shape.name}, {**_AGAIN, "atomic": shape.flag}
+        {"table": shape.name, "mode": _MODES, "token": shape.token}, {**_AGAIN, "atomic": shape.flag}
     ),
     CREATE_TABLE: shape.fields(
-        {"table": shape.name, "token": shape.name},
+        {"table": shape.name, "token": shape.token},
         {
             **_AGAIN,
             "partition_by": shape.list_of(shape.one_type_of(shape.name, shape.mapping_of(shape.name))),
