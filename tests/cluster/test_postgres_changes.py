@@ -7,6 +7,8 @@ import decimal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -14,7 +16,7 @@ import pytest
 from tests.cluster.postgres_server import PostgresServer
 
 from ballista_py import LocalCluster
-from ballista_py.errors import ConfigError, SourceUnavailable, SourceUnfit, SqlError
+from ballista_py.errors import BallistaError, ConfigError, SourceUnavailable, SourceUnfit, SqlError
 from ballista_py.node.local import waiting
 from ballista_py.partitions.refresh import Refresh
 
@@ -382,6 +384,40 @@ def test_log_that_no_table_can_use_any_more_is_let_go(small, server, there):
     until(lambda: not left(there))
     assert shown(small, "lags")["error"]["code"] == "source.lost"
     small.drop_table("lags")
+
+
+def test_a_table_that_is_made_anew_never_shows_rows_of_the_one_that_had_its_name(small, server, there):
+    for side in "ab":
+        there.execute(f"create table side_{side} (id bigint primary key, x text)")
+        there.execute(f"insert into side_{side} select n, '{side}' from generate_series(1, 100) n")
+    wanted, seen, stopped = ["a"], [], Event()
+
+    def look() -> None:
+        with small.client() as client:
+            while not stopped.is_set():
+                before = wanted[0]
+                with suppress(BallistaError):
+                    found = client.sql("select distinct x from side", timeout=1).to_pylist()
+                    if wanted[0] == before:
+                        seen.append((before, [row["x"] for row in found]))
+
+    with ThreadPoolExecutor() as readers:
+        reader = readers.submit(look)
+        try:
+            for turn in range(6):
+                wanted[0] = "between"
+                with suppress(SqlError):
+                    small.drop_table("side")
+                wanted[0] = "ab"[turn % 2]
+                source = {"format": "postgres", "dsn": server.dsn, "table": f"public.side_{wanted[0]}"}
+                small.create_table("side", source, ["bucket(3, id)"])
+                assert rows(small, "side") == [(n, wanted[0]) for n in range(1, 101)]
+        finally:
+            stopped.set()
+        reader.result()
+    assert seen
+    assert all(found == [want] for want, found in seen if want in "ab"), seen
+    small.drop_table("side")
 
 
 def test_every_text_is_copied_as_the_database_has_it(small, server, there):

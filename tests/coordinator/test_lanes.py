@@ -130,7 +130,9 @@ def test_tables_that_never_end_keep_no_other_from_its_turn(schedule):
     work = schedule.work
     ticked(schedule, tables, lambda: work.done.count("quick") >= 5)
     assert set(work.done) == {"quick"}
-    assert work.clients == {"retention"}  # one client, whom no other one waits for
+    assert work.clients == {
+        "cluster retention"
+    }  # one client, whom no other one waits for, and no tokens file names
     names = [name for name, _ in work.ended]
     ticked(schedule, tables, lambda: any("ended after 2 s" in said for _, said in work.ended))
     assert set(names) <= {"endless1", "endless2", "endless3"}

@@ -26,7 +26,7 @@ from ballista_py.state.documents.slot_book import SlotBook, is_due
 from ballista_py.state.documents.slots import SlotOutcome, SlotsDocument, SlotWork
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.spawn import Spawn
-from ballista_py.work import Work, working
+from ballista_py.work import Work, current_work, working
 
 _log = logging.getLogger(__name__)
 LOOKS_PER_INTERVAL = 4
@@ -174,7 +174,7 @@ class Schedule:
     def _begin(self, lanes: Lanes, table: TableSpec, book: SlotBook, before: SlotsDocument) -> None:
         """Do the slot in a thread of its own, as work that can be ended."""
         folder, began_ms = table.folder, self.runtime.monotonic_ms()
-        work = Work(self.runtime, client=self.work.kind)
+        work = Work(self.runtime, client=f"cluster {self.work.kind}")  # no client has a name with a blank
         run = self._running[folder] = RunningSlot(table, work, began_ms, folder in self._slow)
 
         def do() -> None:
@@ -256,7 +256,9 @@ class Schedule:
             with self._giving_signs(book, held):
                 done = self.work.run(table, held.token, mode)
         except BaseException as error:
-            outcome = outcome_of(Done(), _said(error))
+            work = current_work()  # what was ended says so in words of its own, which tell nobody why
+            reason = error if work is None or work.reason is None else work.reason
+            outcome = outcome_of(Done(), _said(reason))
             self._count(table, outcome)
             if isinstance(error, Exception):
                 book.fail(held, outcome, again=again)
