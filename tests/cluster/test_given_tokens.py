@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
+
+import orjson
 import pyarrow as pa
 import pytest
 
@@ -155,3 +159,25 @@ def test_a_decided_statement_is_known_by_its_token_though_its_columns_are_gone(c
         client.sql(statements[1], token="under-another")
     assert sorted(client.sql("select a from altered_under")["a"].to_pylist()) == [0, 1, 2]
     client.sql("drop table altered_under")
+
+
+def test_an_empty_token_is_refused_wherever_one_is_given(small, table):
+    before = kinds(small, table)
+    with small.client() as client:
+        for run in (
+            lambda: client.sql(f"insert into {table} values (70, 'a')", token=""),
+            lambda: client.sql(f"insert into {table} values (70, 'a') returning id", token=""),
+            lambda: client.ingest(table, rows(70), token=""),
+            lambda: client.create_table(f"{table}_other", None, ["id"], schema=SCHEMA, token=""),
+        ):
+            with pytest.raises(SqlError, match="the token is empty"):
+                run()
+    body = orjson.dumps({"sql": f"insert into {table} values (70, 'a')", "token": ""})
+    asked = urllib.request.Request(
+        f"{small.http_url('scheduler-1')}/v1/sql", body, {"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(asked, timeout=30)
+    assert refused.value.code == 400
+    assert b"'token' must be a text of one character or more" in refused.value.read()
+    assert kinds(small, table) == before

@@ -7,9 +7,18 @@ from threading import Event, Thread
 
 import adbc_driver_flightsql.dbapi as flightsql
 import pytest
+from typer.testing import CliRunner
 
 from ballista_py import LocalCluster, connect
-from ballista_py.errors import BallistaError, ConfigError, PartitionKeysMissing, SqlError
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    PartitionKeysMissing,
+    PartitionsUnassigned,
+    SqlError,
+    TryLater,
+)
+from ballista_py.node.cli.app import app
 
 pytestmark = pytest.mark.cluster
 SOON_S = 60.0
@@ -298,6 +307,12 @@ views:
   - name: counted
     sql: select g, count(*) as n from t group by g
     acceleration: {partition_by: ["bucket(2, g)"], refresh_check_interval: 1s}
+  - name: hourly
+    sql: select g, max(x) as x from t group by g
+    acceleration: {partition_by: ["bucket(2, g)"], refresh_check_interval: 1h}
+  - name: by_hand
+    sql: select count(*) as n from t
+    acceleration: {partition_by: ["bucket(2, n)"], refresh_mode: full}
 """
 
 
@@ -308,6 +323,29 @@ def test_one_of_an_application_file_has_its_rows_after_its_first_run(tmp_path):
         cluster.sql("insert into t select i % 5, i from range(20) as r(i)")
         follows(cluster, "counted", "select g, count(*) as n from t group by g")
         assert rows(cluster, "select n from above") == [(20,)]
+
+
+def test_one_of_an_application_file_answers_nobody_before_its_first_run_which_is_at_once(tmp_path):
+    path, told = tmp_path / "app.yaml", []
+    path.write_text(APP)
+    with LocalCluster(schedulers=2, executors=2) as cluster:
+        cluster.sql("create table t (g int, x int) partitioned by (bucket(4, g))")
+        cluster.sql("insert into t select i % 5, i from range(20) as r(i)")
+        expected = {"hourly": [(g, 15 + g) for g in range(5)], "by_hand": [(20,)]}
+        done = CliRunner().invoke(app, ["app", "apply", str(path), "--state-location", cluster.state_location])
+        assert done.exit_code == 0, done.output
+        until = time.monotonic() + SOON_S
+        while len(told) < len(expected):
+            assert time.monotonic() < until
+            for view in expected.keys() - set(told):
+                try:
+                    found = rows(cluster, f"select * from {view}")
+                except (TryLater, PartitionsUnassigned):
+                    continue
+                assert found == expected[view]
+                told.append(view)
+        assert refresh_of(cluster, "hourly")["every"] == "1h"
+        assert refresh_of(cluster, "by_hand")["every"] is None
 
 
 def test_a_view_takes_the_place_of_no_table_and_a_table_of_no_view(site):

@@ -79,6 +79,10 @@ def test_a_clause_that_is_not_carried_out_changes_nothing(site, statement):
         "with a as (select 9 as id) insert into t by name select id, 'named' as s from a",
         "update t set s = case when id = 1 then 'set' else ' where ' end, year = default where id < 3 -- end",
         "delete from t as x using u where x.id = u.id and u.g = 2",
+        "update t set s = id > 1 where id < 3",
+        "update t set s = id = 1 or id <> 2, g = 5 where id < 3",
+        "update t set s = u.g < t.id from u where t.id = u.id",
+        "merge into t using u on t.id = u.id when matched then update set s = u.g >= t.id",
     ],
 )
 def test_expressions_mean_what_the_engine_reads(site, statement):

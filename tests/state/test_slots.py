@@ -51,6 +51,18 @@ def book(store, clocks):
     return SlotBook(store, "t", "refresh", clocks, lambda: clocks.name)
 
 
+def test_a_table_that_is_made_without_rows_has_its_first_slot_asked_for_by_whoever_looks_first():
+    store, clocks = MemoryStore(), Clocks()
+    empty = SlotBook(store, "t", "refresh", clocks, lambda: "a", "full")
+    for every in (EVERY, None):
+        assert is_due(empty.look(every), clocks.mono, every, PATIENCE)
+    assert is_due(book(store, Clocks(name="b")).look(EVERY), clocks.mono, EVERY, PATIENCE)
+    held = empty.begin(empty.look(EVERY).document)
+    empty.end(held, SlotOutcome(slot=1), "seen", 0)
+    assert not is_due(empty.look(EVERY), clocks.mono, EVERY, PATIENCE)
+    assert not is_due(empty.look(None), clocks.mono + 10 * EVERY, None, PATIENCE)
+
+
 def test_of_two_that_begin_a_slot_one_has_it():
     store = MemoryStore()
     one, other = book(store, Clocks()), book(store, Clocks(name="b"))
