@@ -177,6 +177,10 @@ class DebeziumSource:
         """See `ChangeSource.lag`."""
         return self.log.lag(position.at)
 
+    def stirs(self) -> bool:
+        """See `DescribedSource.stirs`."""
+        return False
+
     def left_over(self, position: SourcePosition) -> tuple[str, ...]:
         """See `DescribedSource.left_over`."""
         return ()

@@ -99,6 +99,7 @@ class PostgresSource:
     table: TableSpec | None = None
     _connection: Any = field(default=None, init=False, repr=False)
     _copying: Any = field(default=None, init=False, repr=False)
+    _read_to: int | None = field(default=None, init=False)  # the end of the log when it was read last
 
     # What it is.
 
@@ -195,7 +196,7 @@ class PostgresSource:
             self._require_log(ask, after)
             form = self._require_same(ask, after.log)
             rows = LogRows(self._mine, self.there, self._later(ask, form))
-            ahead = lsn(ask("select pg_current_wal_flush_lsn()::text")[0][0])
+            ahead = self._read_to = lsn(ask(_FLUSHED)[0][0])
             asked = (after.log, limit, publication_of(form.oid))
             size = count = 0
             with self._told():
@@ -235,6 +236,13 @@ class PostgresSource:
         """See `ChangeSource.lag`."""
         with self._asked() as ask:
             return SourceLag(bytes=max(0, lsn(ask("select pg_current_wal_lsn()::text")[0][0]) - position.at))
+
+    def stirs(self) -> bool:
+        """See `DescribedSource.stirs`: by the end of the log, which all tables of all databases there share."""
+        if self._read_to is None:
+            return False
+        with self._asked() as ask:
+            return lsn(ask(_FLUSHED)[0][0]) > self._read_to
 
     def left_over(self, position: SourcePosition) -> tuple[str, ...]:
         """See `DescribedSource.left_over`: slots whose copy may be under way elsewhere, so nobody here drops them."""
@@ -425,6 +433,7 @@ _IDENTIFYING = """
 select a.attname::text from pg_class c, pg_index i, unnest(i.indkey) k(number), pg_attribute a
 where c.oid = %s and i.indrelid = c.oid and a.attrelid = c.oid and a.attnum = k.number
 and ((c.relreplident = 'd' and i.indisprimary) or (c.relreplident = 'i' and i.indisreplident))"""
+_FLUSHED = "select pg_current_wal_flush_lsn()::text"
 _SLOT = "select confirmed_flush_lsn::text, wal_status from pg_replication_slots where slot_name = %s"
 _SLOTS = """
 select slot_name::text from pg_replication_slots where starts_with(slot_name, %s) and not active order by slot_name"""

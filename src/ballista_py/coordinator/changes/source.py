@@ -96,6 +96,13 @@ class DescribedSource(ChangeSource, Protocol):
         """
         ...
 
+    def stirs(self) -> bool:
+        """Whether anything was written since the last reading, whatever it was; False where only a reading tells.
+
+        It costs next to nothing. Raises `SourceUnavailable`.
+        """
+        ...
+
     def left_over(self, position: SourcePosition) -> tuple[str, ...]:
         """What the source keeps beside the log of a position, for copies that are under way or came to nothing: by
         each the statement that lets go of it there."""

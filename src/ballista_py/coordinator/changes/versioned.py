@@ -158,6 +158,10 @@ class VersionedSource:
         """See `ChangeSource.lag`."""
         return self.lake.lag(position.at)
 
+    def stirs(self) -> bool:
+        """See `DescribedSource.stirs`."""
+        return False
+
     def left_over(self, position: SourcePosition) -> tuple[str, ...]:
         """See `DescribedSource.left_over`."""
         return ()

@@ -34,7 +34,7 @@ _LOOK = '"can be read"'  # by nobody but `is_broken`: no statement and no table 
 HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
-MAX_LOOSE_BYTES = 512 << 20
+MAX_LOOSE_BYTES = 128 << 20
 
 
 class HeldTable:
@@ -126,6 +126,10 @@ class HeldTables:
         """Hold the tables in the database file at `file`, or in memory (None)."""
         root.execute(f"create schema {HELD}" if file is None else _attach(file))
         root.execute(f"create view {HELD}.{_LOOK} as select 1")
+        if (
+            file is not None
+        ):  # else each 16 MiB of rows somebody waits for a quarter of a second, and more: see `tidy`
+            root.execute(f"set checkpoint_threshold = '{2 * MAX_LOOSE_BYTES >> 20}MiB'")
         self._root = root
         self._runtime = runtime
         self._in_file = file is not None
