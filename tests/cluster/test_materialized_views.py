@@ -366,3 +366,21 @@ def test_a_view_takes_the_place_of_no_table_and_a_table_of_no_view(site):
     ):
         cursor.adbc_ingest("of_rows", site.sql("select 5 as g"), mode="replace")
     assert rows(site, "select * from of_rows") == [(1,), (2,), (3,)]
+
+
+def test_the_statement_that_shows_it_makes_it_again(site):
+    site.sql(MADE.format("shown", SUMS))
+    (made,) = site.sql("show create table shown")["statement"].to_pylist()
+    assert made.startswith(
+        'CREATE MATERIALIZED VIEW "shown" PARTITIONED BY (bucket(3, g)) WITH (refresh_check_interval'
+    )
+    site.sql("drop materialized view shown")
+    site.sql(made)
+    assert rows(site, "select * from shown") == rows(site, SUMS)
+    assert site.sql("show create table shown")["statement"].to_pylist() == [made]
+    for statement, way_out in {
+        "alter materialized view shown rename to other": "ALTER TABLE v SET",
+        "comment on materialized view shown is 'x'": "COMMENT ON TABLE t",
+    }.items():
+        with pytest.raises(SqlError, match=way_out):
+            site.sql(statement)

@@ -69,6 +69,8 @@ insert into t values (1,'f',1,1),(200,'f',1,1) on conflict (id) do update set g 
 insert or replace into t select i, 'r' || i, i, i from range(2000) r(i)
 insert into t values (70,'f',1,1) on conflict (id) do update set v = 1 / 0 where excluded.g
 insert into t default values
+insert into t values (2,'own',1,1),(300,'own',2,2) on conflict (id) do update set id = excluded.id, g = excluded.g
+insert into t values (2,'own',8,8) on conflict (id) do update set ID = EXCLUDED.id, v = excluded.v + t.v returning *
 delete from t where id in (select max(id) from t) returning id
 """
 

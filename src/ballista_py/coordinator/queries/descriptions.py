@@ -150,6 +150,13 @@ class Descriptions:
         if isinstance(table, SqlView):
             names = ", ".join(map(_quoted, table.schema.names))
             return f"CREATE VIEW {_quoted(table.name)} ({names}) AS {table.sql}"
+        keys = (
+            f" PARTITIONED BY ({', '.join(key.expression for key in table.spec.keys)})" if table.spec.keys else ""
+        )
+        if table.query is not None:
+            every = None if table.refresh is None else table.refresh.every
+            said = "refresh_mode = 'full'" if every is None else f"refresh_check_interval = '{every}'"
+            return f"CREATE MATERIALIZED VIEW {_quoted(table.name)}{keys} WITH ({said}) AS {table.query}"
         types = self.engine.sql_types(table.schema)
         lines = [
             f"{_quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}{_default_text(field)}"
@@ -158,9 +165,7 @@ class Descriptions:
         if table.primary_key:
             lines.append(f"PRIMARY KEY ({', '.join(map(_quoted, table.primary_key))})")
         lines += [f"CHECK ({check})" for check in table.checks]
-        text = f"CREATE TABLE {_quoted(table.name)} ({', '.join(lines)})"
-        if table.spec.keys:
-            text += f" PARTITIONED BY ({', '.join(key.expression for key in table.spec.keys)})"
+        text = f"CREATE TABLE {_quoted(table.name)} ({', '.join(lines)}){keys}"
         return text if table.file_format == "parquet" else f"{text} WITH (file_format = '{table.file_format}')"
 
     def _table(self, name: str) -> TableSpec | SqlView:

@@ -135,11 +135,22 @@ def _asks_for_key(tree: exp.Insert) -> bool:
 
 
 def _assigned(tree: exp.Insert) -> tuple[str, ...]:
-    """The columns that DO UPDATE sets."""
+    """The columns that DO UPDATE sets to something else than the row that comes has in that very column.
+
+    A key that is set so stays as it is, because the rows meet by it: programs that write upserts set all columns.
+    """
     conflict = tree.args.get("conflict")
     items = conflict.expressions if conflict is not None else ()
-    targets = (item.this for item in items if isinstance(item, exp.EQ))
-    return tuple(column.name for target in targets for column in target.find_all(exp.Column))
+    found = (item for item in items if isinstance(item, exp.EQ))
+    return tuple(column.name for item in found if not _is_own(item) for column in item.this.find_all(exp.Column))
+
+
+def _is_own(item: exp.EQ) -> bool:
+    """Whether it is `c = excluded.c`."""
+    target, value = item.this, item.expression
+    if not isinstance(target, exp.Column) or not isinstance(value, exp.Column):
+        return False
+    return value.table.lower() == "excluded" and value.name.lower() == target.name.lower()
 
 
 def _query_place(text: StatementText, verb: int, has_columns: bool) -> int:

@@ -98,7 +98,7 @@ _INSTEAD: Mapping[str, str] = {
     "INSTALL": "nodes load no extensions",
     "FORCE": "nodes load no extensions, and look after files by themselves",
     "ALTER": "only tables can be altered",
-    "COMMENT": "COMMENT ON TABLE t IS 'text', or ON COLUMN t.a, or ON VIEW v",
+    "COMMENT": "COMMENT ON TABLE t IS 'text' (a materialized view is one), or ON COLUMN t.a, or ON VIEW v",
     "PREPARE": _SESSION,
     "EXECUTE": _SESSION,
     "DEALLOCATE": _SESSION,
@@ -112,7 +112,10 @@ _INSTEAD: Mapping[str, str] = {
     "KILL": "cancel a statement where it was sent",
     "REFRESH": "REFRESH MATERIALIZED VIEW v, or Client.refresh for a table with a source",
     "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
-    "ALTER VIEW": "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW",
+    "ALTER VIEW": (
+        "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW; a materialized "
+        "one takes ALTER TABLE v SET (refresh_check_interval = '5m')"
+    ),
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",
     "CREATE SCHEMA": _ONE_SCHEMA,
     "CREATE DATABASE": _ONE_SCHEMA,
@@ -171,7 +174,7 @@ def statement_kind(sql: str, dialect: str | None = None) -> StatementKind:
         return "explain"
     if first in _DESCRIBES:
         return "describe"
-    if first in _CHANGES or words[:2] == ["COMMENT", "ON"]:
+    if first in _CHANGES or (words[:2] == ["COMMENT", "ON"] and words[2:3] != ["MATERIALIZED"]):
         return "change"
     if defines_view(words):
         return "change"
