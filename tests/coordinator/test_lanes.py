@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 
 from ballista_py.coordinator.refreshes.lanes import Lanes, RunningSlot
 from ballista_py.coordinator.refreshes.schedule import Done, Schedule
+from ballista_py.errors import SqlError
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.spec import PartitionSpec
@@ -83,6 +84,9 @@ class Played:
     def run(self, of, _token, _mode):
         self.clients.add(current_client())
         try:
+            if of.name.startswith("failing"):
+                self.done.append(of.name)
+                raise SqlError("'x' is no number")
             while of.name.startswith("endless"):
                 require_wanted()
                 RUNTIME.sleep_ms(5)
@@ -161,3 +165,23 @@ def test_executors_share_memory_between_those_for_whom_they_are_asked():
     assert budget.ledger.held_by(lane_of("retention")) == 60
     assert budget.ledger.held_by("") == 0
     reservation.end()
+
+
+def test_what_fails_again_and_again_in_the_same_words_is_logged_once_in_a_while(schedule, caplog):
+    tables = {"failing": table("failing"), "nothing": table("nothing")}
+    work = schedule.work
+    with caplog.at_level("INFO"):
+        ticked(schedule, tables, lambda: min(work.done.count(name) for name in tables) >= 4)
+    said = [record.ballista_fields for record in caplog.records if record.getMessage() == "retention_done"]
+    assert [one.get("reason", "") for one in sorted(said, key=lambda one: one["table"])] == [
+        "'x' is no number",
+        "",
+    ]
+
+
+def test_a_run_that_was_ended_says_why(schedule):
+    tables = {name: table(name) for name in ("endless1", "endless2", "endless3")}
+    ticked(schedule, tables, lambda: len(schedule.work.ended) >= 2)
+    ticked(schedule, tables, lambda: any(d.last and d.last.error for d in schedule.known().values()))
+    errors = {d.last.error for d in schedule.known().values() if d.last}
+    assert all("ended after" in error or "takes longer" in error for error in errors if error), errors

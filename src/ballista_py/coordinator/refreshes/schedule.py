@@ -33,6 +33,7 @@ LOOKS_PER_INTERVAL = 4
 MAX_LOOK_MS = 15_000.0
 RENEWALS_PER_PATIENCE = 4
 LIMIT_MS = 3_600_000.0
+AGAIN_MS = 60_000.0  # between lines of the log that say the same of a table
 
 
 @frozen(kw_only=True)
@@ -104,6 +105,7 @@ class Schedule:
     _running: dict[str, RunningSlot] = field(factory=dict, init=False)
     _slow: set[str] = field(factory=set, init=False)
     _began: Counter[str] = field(factory=Counter, init=False)
+    _logged: dict[str, tuple[tuple[str, bool], float]] = field(factory=dict, init=False)
 
     def tick(self, tables: Mapping[str, TableSpec]) -> int:
         """Do what is due, one table after the other; how many slots were done. What fails stops no other table.
@@ -118,6 +120,7 @@ class Schedule:
         self._books = {folder: book for folder, book in self._books.items() if folder in folders}
         self._looked_ms = {folder: at_ms for folder, at_ms in self._looked_ms.items() if folder in folders}
         self._slow &= folders
+        self._logged = {folder: told for folder, told in list(self._logged.items()) if folder in folders}
         self._began = Counter({folder: count for folder, count in self._began.items() if folder in folders})
         done = 0
         for table in due:
@@ -307,10 +310,23 @@ class Schedule:
 
     def _log(self, table: TableSpec, outcome: SlotOutcome) -> None:
         level = logging.WARNING if outcome.error else logging.INFO
+        if not self._is_news(table.folder, outcome):
+            return
         end = {"reason": outcome.error} if outcome.error else {"rows": outcome.rows, "repeated": outcome.repeated}
         log_event(
             _log, f"{self.work.kind}_done", level, table=table.name, slot=outcome.slot, mode=outcome.mode, **end
         )
+
+    def _is_news(self, folder: str, outcome: SlotOutcome) -> bool:
+        """Whether the log is told: what fails, or does nothing, again and again in the same words is told once in a
+        while, since whoever makes a table says how often its slots are.
+        """
+        told = (outcome.error, not outcome.rows)
+        before, now_ms = self._logged.get(folder), self.runtime.monotonic_ms()
+        if before is not None and before[0] == told and told[1] and now_ms - before[1] < AGAIN_MS:
+            return False
+        self._logged[folder] = (told, now_ms)
+        return True
 
 
 def _said(error: BaseException) -> str:

@@ -21,6 +21,7 @@ REFUSED = {
     401: ResponseSpec(HttpError, description="no token that is known here", generate_examples=False),
     403: ResponseSpec(HttpError, description="the token is of somebody who may not, or a page of another site asks",
                       generate_examples=False),
+    431: ResponseSpec(HttpError, description="the head of the request is too large", generate_examples=False),
     500: ResponseSpec(HttpError, description="a fault of the node, in its log", generate_examples=False),
     503: ResponseSpec(HttpError, description="the node is busy, starting or without its store; ask again",
                       generate_examples=False),
