@@ -331,7 +331,8 @@ def _unreadable(copy: CopyFrom, error: Exception) -> BallistaError:
     if "sniffing file" in text:
         return SchemaMismatch(
             f"{where}: its lines cannot be told as those of the table's columns: "
-            "say how it is written with DELIM, QUOTE and ESCAPE"
+            "name the columns that it has, in its order, as COPY t (a, b) FROM; if those are right, say how it is "
+            "written with DELIM, QUOTE and ESCAPE"
         )
     return SchemaMismatch(f"{where}: {_said(error, copy.path)}")
 
