@@ -27,7 +27,7 @@ from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
 ATTEMPTS = 3
-SMALL_ROWS = 10_000
+SMALL_ROWS = 10_000  # of a file that is asked together with others
 
 
 class OwnerFiles:
@@ -92,7 +92,7 @@ class OwnerFiles:
     ) -> PartitionChange:
         """The change that puts files with the rows after the statement in the place of those that hold rows of it.
 
-        Small files are looked into, and replaced, together. Its SQL may read `streams`, too.
+        Small files are asked together whether any holds some. Its SQL may read `streams`, too.
         """
         from ballista_py.sql.prune.changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
@@ -106,11 +106,13 @@ class OwnerFiles:
         remove: list[str] = []
         affected = 0
         try:
-            for together in _asked_together(here):
-                scans = {table.name: [loaded[file.path] for file in together]}
+            if rewrite.count is not None and self._hold_none(table, rewrite.count, _small(here), loaded, streams):
+                here = [file for file in here if file.rows >= SMALL_ROWS]
+            for file in here:
+                scans = {table.name: [loaded[file.path]]}
                 if rewrite.count is not None and not self._count(table, rewrite.count, scans, streams):
                     continue
-                remove += [file.path for file in together]
+                remove.append(file.path)
                 for batch in self._rows(table, rewrite.rows, scans, streams):
                     rows, hits = after(batch, deletes=rewrite.deletes)
                     affected += hits
@@ -220,6 +222,18 @@ class OwnerFiles:
             running = self._engine.query(sql, scans=scans, streams=streams)
         return rows_unless_altered(self._holder, made, running.batches())
 
+    def _hold_none(
+        self,
+        table: TableSpec,
+        count: str,
+        files: Sequence[DataFile],
+        loaded: Mapping[str, int],
+        streams: Mapping[str, pa.Table] | None,
+    ) -> bool:
+        """Whether several files hold no row of a statement: one question costs more than their few rows do."""
+        scans = {table.name: [loaded[file.path] for file in files]}
+        return len(files) > 1 and not self._count(table, count, scans, streams)
+
     def _count(
         self,
         table: TableSpec,
@@ -230,17 +244,8 @@ class OwnerFiles:
         return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans, streams))
 
 
-def _asked_together(files: Sequence[DataFile]) -> list[list[DataFile]]:
-    """The files, each large one by itself and all small ones together: a question costs more than their rows do.
-
-    >>> def file(rows):
-    ...     return DataFile(path=str(rows), rows=rows, bytes=rows)
-    >>> [[file.rows for file in together] for together in _asked_together([file(5), file(90_000), file(7)])]
-    [[90000], [5, 7]]
-    """
-    large = [[file] for file in files if file.rows >= SMALL_ROWS]
-    small = [file for file in files if file.rows < SMALL_ROWS]
-    return [*large, small] if small else large
+def _small(files: Sequence[DataFile]) -> list[DataFile]:
+    return [file for file in files if file.rows < SMALL_ROWS]
 
 
 def after(batch: pa.RecordBatch, *, deletes: bool) -> tuple[pa.RecordBatch, int]:

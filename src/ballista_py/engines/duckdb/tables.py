@@ -35,6 +35,7 @@ HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
 MAX_LOOSE_BYTES = 128 << 20
+CHECKPOINT_BYTES = 256 << 20  # after which the engine packs by itself, whoever waits for it
 
 
 class HeldTable:
@@ -128,8 +129,8 @@ class HeldTables:
         root.execute(f"create view {HELD}.{_LOOK} as select 1")
         if (
             file is not None
-        ):  # else each 16 MiB of rows somebody waits for a quarter of a second, and more: see `tidy`
-            root.execute(f"set checkpoint_threshold = '{2 * MAX_LOOSE_BYTES >> 20}MiB'")
+        ):  # at 16 MiB, as it is by itself, somebody waits for a quarter of a second now and then
+            root.execute(f"set checkpoint_threshold = '{CHECKPOINT_BYTES >> 20}MiB'")
         self._root = root
         self._runtime = runtime
         self._in_file = file is not None

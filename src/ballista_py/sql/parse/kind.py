@@ -112,10 +112,7 @@ _INSTEAD: Mapping[str, str] = {
     "KILL": "cancel a statement where it was sent",
     "REFRESH": "REFRESH MATERIALIZED VIEW v, or Client.refresh for a table with a source",
     "COPY": "its file is the client's, send it with Client.sql or ballista-py sql",
-    "ALTER VIEW": (
-        "make it anew with CREATE OR REPLACE VIEW, under another name with CREATE VIEW and DROP VIEW; a materialized "
-        "one takes ALTER TABLE v SET (refresh_check_interval = '5m')"
-    ),
+    "ALTER VIEW": "CREATE OR REPLACE VIEW makes it anew, ALTER TABLE v SET (…) says when a materialized one is",
     "CREATE INDEX": "there are no indexes, PARTITIONED BY says how rows are found",
     "CREATE SCHEMA": _ONE_SCHEMA,
     "CREATE DATABASE": _ONE_SCHEMA,
