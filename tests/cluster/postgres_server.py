@@ -6,6 +6,7 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -16,6 +17,9 @@ import psycopg
 
 _NOBODY = 65534
 START_S = 120
+_AS_NOBODY = (
+    "import os, sys; os.setgroups([]); os.setgid({0}); os.setuid({0}); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def programs() -> Path | None:
@@ -24,6 +28,15 @@ def programs() -> Path | None:
     places = [Path(spec.origin).parent / "pginstall" / "bin"] if spec is not None and spec.origin else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((place for place in places if (place / "initdb").exists()), None)
+
+
+def as_nobody(command: list[str]) -> list[str]:
+    """The command as somebody who is not root, for programs that refuse to run as root.
+
+    `user=` of `subprocess` would make a real fork of this process, in whose child gRPC's handlers run, and end it now
+    and then.
+    """
+    return [sys.executable, "-c", _AS_NOBODY.format(_NOBODY), *command] if os.geteuid() == 0 else command
 
 
 class PostgresServer:
@@ -38,18 +51,15 @@ class PostgresServer:
         self._programs = found
         self._kept = tempfile.TemporaryDirectory(prefix="pg", dir="/tmp")
         self.folder = Path(self._kept.name)
-        # It refuses to run as root.
-        self._user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY} if os.geteuid() == 0 else {}
-        if self._user:
+        if os.geteuid() == 0:  # as whom it refuses to run
             os.chown(self.folder, _NOBODY, _NOBODY)
         self._data = str(self.folder / "data")
         made = ["-D", self._data, "-U", "postgres", "-A", "trust", "--encoding=UTF8", "-N", "--locale=C"]
         subprocess.run(
-            [str(self._programs / "initdb"), *made],
+            as_nobody([str(self._programs / "initdb"), *made]),
             check=True,
             stdout=subprocess.DEVNULL,
             timeout=180,
-            **self._user,
         )
         self.start()
 
@@ -75,10 +85,9 @@ class PostgresServer:
         while time.monotonic() < end:  # what is left of one that was killed keeps its memory for a moment
             with (self.folder / "log").open("ab") as log:
                 self._server = subprocess.Popen(
-                    [str(self._programs / "postgres"), "-D", self._data, *options],
+                    as_nobody([str(self._programs / "postgres"), "-D", self._data, *options]),
                     stdout=log,
                     stderr=log,
-                    **self._user,
                 )
             while self._server.poll() is None and time.monotonic() < end:
                 with suppress(psycopg.OperationalError), self.connect():

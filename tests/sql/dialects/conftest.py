@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.postgres_server import as_nobody
 
 from ballista_py.testing.sql.dialect_check import IDS, Failed, family
 from ballista_py.testing.sql.dialect_expressions import EMPTY, ROWS
@@ -40,9 +41,7 @@ class Postgres:
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs, self._folder = programs, folder
-        # It refuses to run as root.
-        self._user: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY} if os.geteuid() == 0 else {}
-        if self._user:
+        if os.geteuid() == 0:  # as whom it refuses to run
             os.chown(folder, _NOBODY, _NOBODY)
         data = str(folder / "data")
         builtin = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
@@ -108,8 +107,8 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(self._programs / program), *arguments],
-            capture_output=True, text=True, timeout=120, check=False, cwd="/", **self._user,
+            as_nobody([str(self._programs / program), *arguments]),
+            capture_output=True, text=True, timeout=120, check=False, cwd="/",
         )  # fmt: skip
         assert done.returncode == 0, done.stderr + done.stdout
 
