@@ -121,7 +121,7 @@ def test_what_changes_a_table_may_read_views_and_changes_no_view(site):
         ("create table t2 like v", "'v' is a view"),
         ("alter table s rename to v", "'v' is a view"),
         ("alter table v add column a int", "'v' is a view"),
-        ("alter view v rename to w", "ALTER VIEW cannot be run here: make it anew"),
+        ("alter view v rename to w", "ALTER VIEW cannot be run here: CREATE OR REPLACE VIEW makes it anew"),
         ("drop table v", "'v' is a view"),
         ("drop table if exists v", "'v' is a view"),
         ("drop view s", "'s' is a table"),

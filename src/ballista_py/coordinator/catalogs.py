@@ -211,7 +211,8 @@ class Catalogs:
             if table.definition:
                 raise DocumentLost(f"document '{key}' is gone: {way_out()}", key=key) from None
             known = _NOTHING_SAID
-        require_announced(table.folder, known.announced, table.definition)
+        else:
+            require_announced(table.folder, known.announced, table.definition)
         if table.by_changes and not known.is_copied:
             raise TryLater(
                 f"table '{table.name}' has no rows yet: its source is being copied; tables() tells what fails"

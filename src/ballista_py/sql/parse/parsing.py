@@ -15,6 +15,7 @@ from attrs import define
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.expressions import Expr
+from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
@@ -22,7 +23,6 @@ from ballista_py.sql.parse.elements import require_few_elements, signs_of
 from ballista_py.sql.parse.parameter_marks import tokens_apart
 from ballista_py.sql.parse.quotes import settled
 from ballista_py.sql.parse.readings import require_few_readings
-from ballista_py.sql.parse.typed_literals import with_literals_apart
 from ballista_py.sql.parse.windows import require_few_windows
 
 ENGINE_DIALECT = "duckdb"
@@ -53,6 +53,9 @@ _OPERANDS = frozenset((
     TokenType.FALSE,
 ))  # fmt: skip
 _TYPES_OF_TYPES = frozenset((TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT, TokenType.LIST, TokenType.NULLABLE))
+_TYPES = frozenset(Parser.TYPE_TOKENS) - {TokenType.INTERVAL}  # of which the parser reads the literal alone
+_FOLLOWING = frozenset((*Parser.COLUMN_OPERATORS, TokenType.L_BRACKET))
+_ZONED = (("with", "time", "zone"), ("without", "time", "zone"))  # TIMESTAMP WITH TIME ZONE '…'
 
 
 def measure(sql: str, dialect: str | None = None) -> None:
@@ -140,7 +143,7 @@ def parsed_tokens(tokens: list[Token], sql: str, dialect: str | None = None) -> 
     """As `parsed`, of tokens that are there already."""
     _measured(tokens, MAX_BOUND_ELEMENTS)
     known = _dialect(dialect)
-    read = with_literals_apart(_with_empty_maps(tokens) if known is ENGINE else tokens)
+    read = _with_literals_apart(_with_empty_maps(tokens) if known is ENGINE else tokens)
     try:
         trees: list[Expr | None] = known.parser().parse(read, sql)
     except RecursionError:
@@ -165,6 +168,47 @@ def _with_empty_maps(tokens: list[Token]) -> list[Token]:
             old = tokens[place + next_]
             made[place + next_] = Token(kind, text, old.line, old.col, old.start, old.end, old.comments)
     return made
+
+
+def _with_literals_apart(tokens: list[Token]) -> list[Token]:
+    """The tokens with brackets around each literal of a named type that an operator of the parser follows.
+
+    Of `int '5'::float8` the parser makes the cast of a cast inside out: the text as a float, and that as an integer.
+    SQL means the literal first, and then the cast of it.
+    """
+    strings = [
+        place
+        for place in range(1, len(tokens) - 1)
+        if tokens[place].token_type == TokenType.STRING and tokens[place + 1].token_type in _FOLLOWING
+    ]
+    spans = [(begin, place) for place in strings if (begin := _type_begin(tokens, place - 1)) is not None]
+    if not spans:
+        return tokens
+    opened, closed = {begin for begin, _ in spans}, {end for _, end in spans}
+    made: list[Token] = []
+    for place, token in enumerate(tokens):
+        if place in opened:
+            made.append(_sign(TokenType.L_PAREN, "(", token, token.start))
+        made.append(token)
+        if place in closed:
+            made.append(_sign(TokenType.R_PAREN, ")", token, token.end))
+    return made
+
+
+def _type_begin(tokens: Sequence[Token], place: int) -> int | None:
+    """Where the name of a type begins that ends at a place; None if none does."""
+    words = tuple(token.text.lower() for token in tokens[max(0, place - 2) : place + 1])
+    if words in _ZONED:
+        place -= len(words)
+    if tokens[place].token_type == TokenType.R_PAREN:  # NUMERIC(3, 1) '2.5'
+        while place > 0 and tokens[place].token_type != TokenType.L_PAREN:
+            place -= 1
+        place -= 1
+    return place if place >= 0 and tokens[place].token_type in _TYPES else None
+
+
+def _sign(kind: TokenType, text: str, near: Token, place: int) -> Token:
+    return Token(kind, text, near.line, near.col, place, place, [])
 
 
 def parsed_one(sql: str, dialect: str | None = None) -> Expr:

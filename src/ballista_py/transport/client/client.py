@@ -25,11 +25,11 @@ from ballista_py.sql.plan_drawing import ExplainedPlan
 from ballista_py.state.documents.resends import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream, affected_rows, passes_by
 from ballista_py.transport.client.cluster_calls import ClusterCalls
-from ballista_py.transport.client.given import Parameters, token_of
+from ballista_py.transport.client.given import Parameters
 from ballista_py.transport.client.jobs import Job, JobCalls
 from ballista_py.transport.client.rows import Rows, arrow_rows
 from ballista_py.transport.client.schedulers import Schedulers
-from ballista_py.transport.client.session import ClientQuery, ClientSession
+from ballista_py.transport.client.session import ClientQuery, ClientSession, token_of
 from ballista_py.transport.client.time_left import TimeLeft
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from ballista_py.errors import SqlError
-from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.wire import require_utf8
 from ballista_py.transport.flight_sql.statement import ipc_bytes
 
@@ -22,16 +21,6 @@ def require_dialect(dialect: object) -> None:
         raise SqlError(
             "the second argument is the dialect; values for parameters are given by name: parameters=[…]"
         )
-
-
-def token_of(token: str | None, runtime: Runtime) -> tuple[str, bool]:
-    """The token of a statement, and whether it was made here because none was given.
-
-    Raises `SqlError` for an empty one: whoever lost it would have each resend applied once more.
-    """
-    if token == "":
-        raise SqlError("the token is empty: give one of a character or more, or leave it out to have one made")
-    return (runtime.new_id(), True) if token is None else (token, False)
 
 
 def parameters_text(parameters: Parameters | None) -> str:

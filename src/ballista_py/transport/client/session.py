@@ -183,3 +183,13 @@ def require_lasting(text: str, where: str) -> None:
     from ballista_py.sql.parse.session_statements import require_no_session  # a parser, which few clients need
 
     require_no_session(text, where)
+
+
+def token_of(token: str | None, runtime: Runtime) -> tuple[str, bool]:
+    """The token of a statement, and whether it was made here because none was given.
+
+    Raises `SqlError` for an empty one: whoever lost it would have each resend applied once more.
+    """
+    if token == "":
+        raise SqlError("the token is empty: give one of a character or more, or leave it out to have one made")
+    return (runtime.new_id(), True) if token is None else (token, False)
