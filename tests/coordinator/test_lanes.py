@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from attrs import define, evolve, field
 
+from ballista_py.coordinator.refreshes import schedule as schedules
 from ballista_py.coordinator.refreshes.lanes import Lanes, RunningSlot
 from ballista_py.coordinator.refreshes.schedule import Done, Schedule
 from ballista_py.errors import SqlError
@@ -16,6 +17,7 @@ from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents import slot_book
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.threads import spawn
 from ballista_py.transport.flight.commands import as_part, lane_of, take_part
@@ -62,10 +64,12 @@ class Played:
     done: list = field(factory=list)
     ended: list = field(factory=list)
     clients: set = field(factory=set)
-    kind = "retention"
+    kind: str = "retention"
+    failures: int = 1_000
+    every: float | None = 50.0
 
     def every_ms(self, _table):
-        return 50.0
+        return self.every
 
     def wanted(self, _table):
         return True
@@ -84,7 +88,7 @@ class Played:
     def run(self, of, _token, _mode):
         self.clients.add(current_client())
         try:
-            if of.name.startswith("failing"):
+            if of.name.startswith("failing") and self.done.count(of.name) < self.failures:
                 self.done.append(of.name)
                 raise SqlError("'x' is no number")
             while of.name.startswith("endless"):
@@ -185,3 +189,13 @@ def test_a_run_that_was_ended_says_why(schedule):
     ticked(schedule, tables, lambda: any(d.last and d.last.error for d in schedule.known().values()))
     errors = {d.last.error for d in schedule.known().values() if d.last}
     assert all("ended after" in error or "takes longer" in error for error in errors if error), errors
+
+
+def test_the_first_run_of_a_view_without_rows_is_tried_again_though_it_has_no_interval(schedule, monkeypatch):
+    monkeypatch.setattr(slot_book, "RETRY_MS", 20.0)
+    monkeypatch.setattr(schedules, "MAX_LOOK_MS", 20.0)
+    work = schedule.work
+    work.kind, work.every, work.failures = "refresh", None, 2
+    view = evolve(table("failing"), source={"format": "query", "sql": "select 1", "rows": "later"}, retention=None)
+    ticked(schedule, {"failing": view}, lambda: any(d.slot == 1 and d.over for d in schedule.known().values()))
+    assert work.done == ["failing"] * 3

@@ -241,7 +241,8 @@ class Schedule:
             return
         mode = before.asked_mode or mode if before.asked > before.answered else mode
         held = book.begin(before)
-        again = self.work.every_ms(table) is not None
+        is_first = held.slot == 1 and table.is_filled_later  # without it nobody can ask for the table
+        again = is_first or self.work.every_ms(table) is not None
 
         def outcome_of(done: Done, error: str = "") -> SlotOutcome:
             return SlotOutcome(

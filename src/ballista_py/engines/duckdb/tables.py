@@ -127,9 +127,8 @@ class HeldTables:
         """Hold the tables in the database file at `file`, or in memory (None)."""
         root.execute(f"create schema {HELD}" if file is None else _attach(file))
         root.execute(f"create view {HELD}.{_LOOK} as select 1")
-        if (
-            file is not None
-        ):  # at 16 MiB, as it is by itself, somebody waits for a quarter of a second now and then
+        if file is not None:
+            # By itself it packs each 16 MiB of rows, and whoever loads some then waits for a quarter of a second.
             root.execute(f"set checkpoint_threshold = '{CHECKPOINT_BYTES >> 20}MiB'")
         self._root = root
         self._runtime = runtime
