@@ -55,7 +55,7 @@ def tables(monkeypatch, request):
     rows = page_parts._PageRows(
         ground=SimpleNamespace(config=config, runtime=runtime), core=core, histories=None, reports=None, jobs=None
     )
-    return config, rows.tables
+    return config, lambda: rows.tables("")
 
 
 def test_the_totals_are_of_all_tables_and_those_that_are_not_ready_are_drawn(tables, monkeypatch):
@@ -79,7 +79,7 @@ def test_the_page_counts_all_tables_and_its_filter_finds_those_that_are_not_draw
     config, look = tables
     parts = [Part(name="tables", every_ms=100, make=lambda _: look())]
     shows = NodeShows(
-        node_id="s1", role="scheduler", ready=lambda: True, status=dict, tasks=lambda _: [], parts=parts
+        node_id="s1", role="scheduler", ready=lambda: True, status=lambda _client: {}, tasks=lambda _: [], parts=parts
     )
     ports = HttpPorts(config, lambda: b"", SystemRuntime(), shows)
     try:
