@@ -125,7 +125,8 @@ def test_without_a_token_the_page_says_nothing_and_asks_for_one(pages, cluster):
     page.wait_for_selector("#token-form:not([hidden])")
     assert "executor-1" not in page.content()
     page.fill("#token", "wrong-wrong-wrong-wrong")
-    page.keyboard.press("Enter")
+    with page.expect_response(lambda answer: answer.status == 401):
+        page.keyboard.press("Enter")
     until(lambda: "wrong" not in page.input_value("#token") and page.inner_text("#token-said"))
     assert page.is_hidden("#main")
     page.fill("#token", TOKENS["ada"])
