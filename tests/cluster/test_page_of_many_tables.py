@@ -79,7 +79,12 @@ def test_the_page_counts_all_tables_and_its_filter_finds_those_that_are_not_draw
     config, look = tables
     parts = [Part(name="tables", every_ms=100, make=lambda _: look())]
     shows = NodeShows(
-        node_id="s1", role="scheduler", ready=lambda: True, status=lambda _client: {}, tasks=lambda _: [], parts=parts
+        node_id="s1",
+        role="scheduler",
+        ready=lambda: True,
+        status=lambda _client: {},
+        tasks=lambda _: [],
+        parts=parts,
     )
     ports = HttpPorts(config, lambda: b"", SystemRuntime(), shows)
     try:
