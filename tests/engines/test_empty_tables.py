@@ -32,9 +32,9 @@ def made(monkeypatch):
     names = []
     create = empty_tables.HeldTable.create
 
-    def noted(connection, name, schema, table, extra=""):
+    def noted(connection, name, schema, table, tagged=True):
         names.append(table)
-        return create(connection, name, schema, table, extra)
+        return create(connection, name, schema, table, tagged=tagged)
 
     monkeypatch.setattr(empty_tables.HeldTable, "create", noted)
     return names
@@ -76,10 +76,10 @@ def test_who_names_no_new_table_waits_for_nobody(tables, monkeypatch):
     began, go_on = threading.Event(), threading.Event()
     create = empty_tables.HeldTable.create
 
-    def slow(*arguments):
+    def slow(*arguments, **named):
         began.set()
         assert go_on.wait(60)
-        return create(*arguments)
+        return create(*arguments, **named)
 
     monkeypatch.setattr(empty_tables.HeldTable, "create", slow)
     with ThreadPoolExecutor(2) as pool:

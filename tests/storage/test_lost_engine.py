@@ -13,7 +13,7 @@ def test_what_is_held_is_loaded_again(world):
     world.holder.apply(world.update(1, (1, 1, "owner")))
     world.holder.tick()
     assert world.read((1, 1)) == [5]
-    world.holder.stage("t", "snapshots/t/data/staged", world.rows(7))
+    world.holder.files.stage("t", "snapshots/t/data/staged", world.rows(7))
     leg = world.leg((1, 1))
     with pytest.raises(BallistaError, match="engine failed"):
         list(world.engine.query(POISON.format(5), world.holder.files_for(leg)).batches())
@@ -23,7 +23,7 @@ def test_what_is_held_is_loaded_again(world):
     world.holder.tick()
     assert world.read((1, 1)) == [5]
     assert world.holder.held()[0].active == (1,)
-    world.holder.unstage("t", ["snapshots/t/data/staged"])
+    world.holder.files.unstage("t", ["snapshots/t/data/staged"])
     world.put(1, 6)
     world.holder.refresh("t")
     world.holder.tick()

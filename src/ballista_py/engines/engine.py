@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ballista_py.engines.apart.change import ChangeOutcome
 from ballista_py.errors import BallistaError
+from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
 
 
@@ -59,6 +60,16 @@ class Engine(Protocol):
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """Forget files; queries that already run over them finish undisturbed."""
+        ...
+
+    def derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
+        """Make the rows of a loaded file but for those at the places `gone` readable as another file, by its new id.
+
+        False, and nothing done, where that cannot be: then the file is to be loaded."""
+        ...
+
+    def places(self, table: str, file_id: int, keys: pa.Table) -> Places | None:
+        """The places, ascending, of the rows of a loaded file that have one of the keys; None if they are not known."""
         ...
 
     def watch(self) -> None:

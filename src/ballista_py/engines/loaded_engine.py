@@ -16,6 +16,7 @@ from ballista_py.engines.duckdb.binder import Binder
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, named
 from ballista_py.runtime import Runtime
+from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.local_file import Loadable
 from ballista_py.work import current_work
 
@@ -87,6 +88,17 @@ class LoadedEngine:
         self._require_open()
         with self._named_errors():
             self._loaded.unload(table, file_ids)
+
+    def derive(self, _table: str, _file_id: int, _of: int, _gone: Places) -> bool:
+        """Make the rows of a loaded file but for those at the places `gone` readable as another file, by its new id.
+
+        False, and nothing done, where that cannot be: then the file is to be loaded.
+        """
+        return False
+
+    def places(self, _table: str, _file_id: int, _keys: pa.Table) -> Places | None:
+        """The places, ascending, of the rows of a loaded file that have one of the keys; None if they are not known."""
+        return None
 
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         """The result schema of `sql` over empty tables of these schemas: names and types as one node gives them.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import SchemaMismatch, TryLater
+from ballista_py.errors import SchemaMismatch, StoreError, TryLater
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import PartitionChange, part_of
+from ballista_py.owner.keyed import without_keys
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.table import TableSpec
@@ -18,16 +21,18 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.column_bounds import may_hold
-from ballista_py.storage.formats.files import read_data_file
+from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places
+from ballista_py.storage.formats.files import read_data_file, read_places, write_deletion_vector
 from ballista_py.storage.held.files import Mapper, altered_under, definition_of, rows_unless_altered
 from ballista_py.storage.held.holder import PartitionHolder
-from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.manifest import DataFile, data_prefix
 from ballista_py.storage.row_spool import SPOOL_BYTES, RowSpool
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
 ATTEMPTS = 3
-SMALL_ROWS = 10_000  # of a file that is asked together with others
+SMALL_ROWS = 10_000  # of a file that is asked together with others, and put anew whatever changes
+MAX_GONE = 4  # one in so many rows of a file may be gone
 
 
 class OwnerFiles:
@@ -68,7 +73,7 @@ class OwnerFiles:
             files = spool.finish()
             self.require_young(started_ms)
         except BaseException:
-            self._holder.unstage(table.name, spool.discard())
+            self._holder.files.unstage(table.name, spool.discard())
             raise
         return files
 
@@ -124,17 +129,68 @@ class OwnerFiles:
                     spool.add(tagged(conform(table, rows, max_value_bytes=None, new=new), partition))
             files = spool.finish().get(partition, [])
         except BaseException:
-            self._holder.unstage(table.name, spool.discard())
+            self._holder.files.unstage(table.name, spool.discard())
             raise
         if not affected:
-            self._holder.unstage(table.name, spool.discard())
+            self._holder.files.unstage(table.name, spool.discard())
             return PartitionChange()
         return PartitionChange(tuple(files), tuple(remove), affected)
+
+    def without(
+        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], keys: pa.Table
+    ) -> PartitionChange:
+        """The change that takes the rows of these keys away.
+
+        A large file that loses few of them gets a deletion vector, any other one is put anew, as `rewritten` does.
+        """
+        from ballista_py.sql.prune.changes import file_pruner  # a parser, as above
+
+        rewrite = without_keys(table, keys)
+        here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
+        loaded = self.loaded(target, partition, here)
+        rest: list[DataFile] = []
+        gone: dict[str, tuple[Places, Places]] = {}  # all, and those of this change
+        for file in here:
+            newly = None if file.rows < SMALL_ROWS else self._places(table, loaded[file.path], keys)
+            if newly is None or (len(newly) and not is_few(file, len(newly))):
+                rest.append(file)
+            elif len(newly):
+                gone[file.path] = (np.union1d(self._gone(table, file), newly), newly)
+        vectors: list[DataFile] = []
+        folder = f"{data_prefix(table.folder)}{self._runtime.new_id()}"
+        try:
+            for file in here:
+                if file.path in gone:
+                    places, newly = gone[file.path]
+                    key = f"{folder}/{len(vectors)}.deletions"
+                    vectors.append(write_deletion_vector(self._store, key, file, places))
+                    self._holder.files.stage_vector(table.name, vectors[-1], loaded[file.path], places, newly)
+            done = self.rewritten(target, table, partition, rest, rewrite, {NEW_ROWS: keys})
+        except BaseException:
+            paths = [vector.path for vector in vectors]
+            self._holder.files.unstage(table.name, paths)
+            for path in paths:
+                with suppress(StoreError):  # the collector finds it
+                    self._store.delete(path)
+            raise
+        affected = done.affected + sum(len(newly) for _, newly in gone.values())
+        return PartitionChange((*done.add, *vectors), (*done.remove, *gone), affected)
+
+    def _places(self, table: TableSpec, file_id: int, keys: pa.Table) -> Places | None:
+        with altered_under(self._holder, (definition_of(table),)):
+            return self._engine.places(table.name, file_id, keys)
+
+    def _gone(self, table: TableSpec, file: DataFile) -> Places:
+        """The places that are gone from the original of a file already."""
+        if file.original is None:
+            return NONE_GONE
+        known = self._holder.files.gone(table.name, file.path)
+        return read_places(self._store, file) if known is None else known
 
     def done_with(self, target: WriteTarget, paths: Sequence[str]) -> None:
         """Unload what was written and not committed; what was prepared stays until `decided`."""
         if target.attempt is None:
-            self._holder.unstage(target.table.table, paths)
+            self._holder.files.unstage(target.table.table, paths)
             return
         with self._lock:
             self._waiting.setdefault((target.table.table, target.attempt), []).extend(paths)
@@ -143,7 +199,7 @@ class OwnerFiles:
         """Unload what was prepared, unless it is served by now."""
         with self._lock:
             paths = self._waiting.pop((table, attempt), [])
-        self._holder.unstage(table, paths)
+        self._holder.files.unstage(table, paths)
 
     def forget_but(self, attempts: set[tuple[str, str]]) -> None:
         """Unload what waits for the decision on other attempts (table, attempt) than these."""
@@ -204,7 +260,7 @@ class OwnerFiles:
             file_format=table.file_format,
             max_bytes=self._spool_bytes,
             definition=table.definition,
-            on_file=lambda file, rows: self._holder.stage(table.name, file.path, rows),
+            on_file=lambda file, rows: self._holder.files.stage(table.name, file.path, rows),
             figures=self.figures,
             table=table.name,
         )
@@ -242,6 +298,18 @@ class OwnerFiles:
         streams: Mapping[str, pa.Table] | None,
     ) -> int:
         return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans, streams))
+
+
+def is_few(file: DataFile, rows: int) -> bool:
+    """Whether so many more rows may go from a file by a deletion vector.
+
+    What is gone is read and held by whoever takes the file, so it is written anew once that is a quarter.
+
+    >>> is_few(DataFile(path="a.parquet", rows=1_000, bytes=1), 250), is_few(DataFile(path="a", rows=1_000, bytes=1), 251)
+    (True, False)
+    """
+    before = file.rows if file.original is None else file.original.rows
+    return (before - file.rows + rows) * MAX_GONE <= before
 
 
 def _small(files: Sequence[DataFile]) -> list[DataFile]:

@@ -20,10 +20,10 @@ from ballista_py.owner.changes import NewRows, PartitionChange, part_of
 from ballista_py.owner.commits import OwnerCommits
 from ballista_py.owner.compaction import OwnerCompaction
 from ballista_py.owner.files import OwnerFiles, tagged
-from ballista_py.owner.keyed import KeyedRows, without_keys
+from ballista_py.owner.keyed import KeyedRows
 from ballista_py.owner.prepared import PreparedStatements
 from ballista_py.runtime import Runtime
-from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
+from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.column_bounds import may_hold
 from ballista_py.storage.held.files import Mapper
@@ -111,8 +111,8 @@ class OwnerWrites:
     ) -> dict[str, Any]:
         """Prepare changes of rows by their keys (see `commands.apply_command`); what became of each partition.
 
-        Only files that may hold one of the keys by their statistics are looked into, and only those that do are
-        rewritten. Raises as `write`, `InvariantViolated` for rows that are not the table's, and `MergeTooLarge`.
+        Only files that may hold one of the keys by their statistics are looked into, and only those that do get a
+        deletion vector, or are rewritten. Raises as `write`, `InvariantViolated` for rows that are not the table's, and `MergeTooLarge`.
         """
         table = self._holder.owned(part_of(target.table), target.incarnation).table
         began_ms = self._files.now_ms()
@@ -130,8 +130,7 @@ class OwnerWrites:
                 self._files.require_young(began_ms)
                 come = new.change(partition, here).add
                 keys = keyed.of(partition)
-                streams = {NEW_ROWS: keys}
-                rest = self._files.rewritten(target, table, partition, here, without_keys(table, keys), streams)
+                rest = self._files.without(target, table, partition, here, keys)
                 written.extend(file.path for file in rest.add)
                 if not come and not rest.remove:
                     return PartitionChange()

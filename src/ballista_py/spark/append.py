@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from attrs import frozen
 
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.expression.nodes import quote_name
 from ballista_py.spark.watermark import Watermark, position_of
 from ballista_py.state.stores.store import ConditionalStore, local_path
-from ballista_py.storage.formats.files import check_bytes
+from ballista_py.storage.formats.deletion_vector import numbered, original_of
+from ballista_py.storage.formats.files import check_bytes, read_places
+from ballista_py.storage.formats.parquet import encode
 from ballista_py.storage.manifest import DataFile, ManifestDocument
 
 if TYPE_CHECKING:
@@ -88,9 +91,9 @@ def new_rows(source: DataFrame, held_paths: Sequence[str], watermark: Watermark,
 def on_this_machine(store: ConditionalStore, files: Sequence[DataFile]) -> Iterator[list[str]]:
     """Where Spark can read the files: in place, or temporary copies that are gone when the block ends."""
     for file in files:
-        if file.format != "parquet":
-            raise ConfigError(f"data file '{file.path}' has format '{file.format}', which Spark does not read")
-    places = [local_path(store, file.path) for file in files]
+        if file.rows_format != "parquet":
+            raise ConfigError(f"data file '{file.path}' has format '{file.rows_format}', which Spark does not read")
+    places = [local_path(store, file.path) if file.original is None else None for file in files]
     if all(place is not None for place in places):
         yield [str(place) for place in places]
         return
@@ -98,9 +101,20 @@ def on_this_machine(store: ConditionalStore, files: Sequence[DataFile]) -> Itera
         copies = []
         for number, file in enumerate(files):
             copy = Path(folder) / f"{number}.parquet"
-            copy.write_bytes(check_bytes(store.get(file.path, file.bytes).data, file))
+            copy.write_bytes(_as_parquet(store, file))
             copies.append(str(copy))
         yield copies
+
+
+def _as_parquet(store: ConditionalStore, file: DataFile) -> bytes:
+    """The rows of a file as a Parquet file of the same columns, its bytes checked."""
+    if file.original is None:
+        return check_bytes(store.get(file.path, file.bytes).data, file)
+    original = original_of(file)
+    data = check_bytes(store.get(original.path, original.bytes).data, original)
+    rows = pq.read_table(pa.py_buffer(data))
+    left = [batch for _, batch in numbered(rows.to_batches(), read_places(store, file))]
+    return encode(pa.Table.from_batches(left, schema=rows.schema))[0]
 
 
 def comparable(rows: DataFrame) -> str:

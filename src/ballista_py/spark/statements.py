@@ -154,8 +154,8 @@ class SparkStatements:
                 DecisionsCheck(self._store, self._runtime).require(folder, manifest.sequence)
             found += visible_files(manifest, decisions)
         for file in found:
-            if file.format != "parquet":
-                raise SqlError(f"table '{part.table.name}' has {file.format} files, which Spark does not read")
+            if file.rows_format != "parquet":
+                raise SqlError(f"table '{part.table.name}' has {file.rows_format} files, which Spark does not read")
         return [file for file in found if file.rows]
 
     def _copy(self, table: TableSpec, file: DataFile) -> LocalCopy:

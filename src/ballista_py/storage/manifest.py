@@ -26,11 +26,23 @@ RETIRED_MS = 120_000
 
 
 @frozen(kw_only=True)
+class Original:
+    """The data file from which a deletion vector takes rows away; its fields are those of `DataFile`."""
+
+    path: str
+    rows: int
+    bytes: int
+    checksum: str
+    format: str
+
+
+@frozen(kw_only=True)
 class DataFile:
     """One immutable file. `path` is its key on the state location; `checksum` is `crc32:…` or unknown.
 
     Its rows are visible from sequence `added` of the table's statements on. It was written by that `definition` of the
-    table: who knows an older one cannot tell what is in it.
+    table: who knows an older one cannot tell what is in it. With an `original` it is a deletion vector: its rows are
+    those of the original but for those whose places lie at `path`.
     """
 
     path: str
@@ -41,6 +53,22 @@ class DataFile:
     columns: Mapping[str, ColumnStatistics] = Factory(dict)
     added: int = 0
     definition: int = 0
+    original: Original | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """What whoever wants its rows has to read."""
+        return self.bytes if self.original is None else self.bytes + self.original.bytes
+
+    @property
+    def rows_format(self) -> str:
+        """The format of the file that the rows lie in."""
+        return self.format if self.original is None else self.original.format
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that must lie on the state location, so that its rows can be read."""
+        return (self.path,) if self.original is None else (self.path, self.original.path)
 
 
 @frozen(kw_only=True)
@@ -135,7 +163,7 @@ class ManifestDocument:
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes_to_read for file in self.files)
 
     def files_at(self, sequence: int | None) -> list[DataFile]:
         """The files as of a sequence (None: as they are now), for a change that is made from them.

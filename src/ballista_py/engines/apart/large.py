@@ -48,6 +48,11 @@ class LargeByFile:
         """Keep those of other files, too."""
         self._files.update(others._files)
 
+    def copy(self, of: int, file_id: int) -> None:
+        """Keep for another file what is kept of one whose rows it has."""
+        if of in self._files:
+            self._files[file_id] = self._files[of]
+
     def forget(self, file_id: int) -> None:
         """Keep nothing of a file."""
         self._files.pop(file_id, None)

@@ -13,7 +13,7 @@ from attrs import define, field
 
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
-from ballista_py.engines.duckdb.tables import HeldTable
+from ballista_py.engines.duckdb.held_table import HeldTable
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.partitions.columns import default_of
 from ballista_py.runtime import Runtime
@@ -39,7 +39,7 @@ def empty_database() -> duckdb.DuckDBPyConnection:
 
 def make_declared(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, key: Sequence[str]) -> None:
     """Make an empty table with all that its columns are declared to be. Raises `SchemaMismatch`."""
-    HeldTable.create(connection, quoted(name), schema, name)
+    HeldTable.create(connection, quoted(name), schema, name, tagged=False)
     for column in schema:
         altered = f"alter table {quoted(name)} alter {quoted(column.name)} set"
         if not column.nullable:
@@ -77,7 +77,7 @@ class _Database:
 
     def make(self, name: str, schema: pa.Schema) -> None:
         with self.connection.cursor() as cursor:
-            HeldTable.create(cursor, quoted(name), schema, name)
+            HeldTable.create(cursor, quoted(name), schema, name, tagged=False)
 
 
 class EmptyTables:

@@ -47,6 +47,7 @@ from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, TryLater, named
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.local_file import Loadable
 from ballista_py.work import current_client, stopped_by
 
@@ -195,6 +196,18 @@ class DuckDBEngine(LoadedEngine):
         if self._lost:
             raise TryLater(BEGINS_ANEW)
         return super().load(table, files)
+
+    def derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
+        """As `Engine.derive`; the rows are in memory once."""
+        self._require_open()
+        with self._named_errors():
+            return self._tables.derive(table, file_id, of, gone)
+
+    def places(self, table: str, file_id: int, keys: pa.Table) -> Places | None:
+        """As `Engine.places`. Raises `NotOwner` when the file is not loaded, and what the work raises that ends it."""
+        self._require_open()
+        with self._named_errors(), self._cursor() as cursor, stopped_by(cursor.interrupt):
+            return self._tables.places(cursor, table, file_id, keys)
 
     def tidy(self) -> None:
         """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.

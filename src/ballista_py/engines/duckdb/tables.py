@@ -1,4 +1,4 @@
-"""The native tables behind the loaded files: one a cluster table, each row tagged with the file it came from.
+"""The native tables behind the loaded files: one a cluster table, each row tagged with where it came from.
 
 A file's rows appear and vanish in one transaction, and that transaction and the list of loaded files change under
 one lock; a query takes its snapshot between two looks at the list, and takes another one, under the lock, if there
@@ -8,106 +8,34 @@ was a commit in between. So the list and the snapshot always agree, and a query 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import numpy as np
 import pyarrow as pa
 
-from ballista_py.engines.apart.large import LargeByFile
-from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
+from ballista_py.engines.duckdb.held_table import KEYS, HeldTable
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import duckdb
-from ballista_py.engines.duckdb.tagged_rows import FILE_ID, TaggedRows
+from ballista_py.engines.duckdb.tagged_rows import TaggedRows
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
-from ballista_py.partitions.columns import is_same, two_alike
+from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.loadable import why_not_declared
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
+from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
 
 _log = logging.getLogger(__name__)
-MAX_RANGES = 2  # beyond it a join with the ids is faster
 _LOOK = '"can be read"'  # by nobody but `is_broken`: no statement and no table has such a name
 HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
 MAX_LOOSE_BYTES = 128 << 20
 CHECKPOINT_BYTES = 256 << 20  # after which the engine packs by itself, whoever waits for it
-
-
-class HeldTable:
-    """One native table. `name` is its quoted, qualified name; `rows` counts the rows of each loaded file."""
-
-    def __init__(self, name: str, schema: pa.Schema) -> None:
-        self.name = name
-        self.schema = schema
-        self.columns = ", ".join(quoted(column) for column in schema.names)
-        self.rows: dict[int, int] = {}
-        self.large = LargeByFile()
-
-    @classmethod
-    def create(
-        cls, connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: str, extra: str = ""
-    ) -> HeldTable:
-        """Make the native table, with the `extra` column definitions in front. Raises `SchemaMismatch`."""
-        if not all(name and "\0" not in name for name in schema.names):
-            raise SchemaMismatch(f"table '{table}' has a column whose name is empty or holds a NUL", table=table)
-        try:
-            connection.register("no rows ", schema.empty_table())
-            try:
-                connection.execute(f'create table {name} as select {extra} * from "no rows "')
-            finally:
-                connection.unregister("no rows ")
-        except (duckdb.Error, pa.ArrowException) as error:
-            reason = translate(error, "").message
-            raise SchemaMismatch(f"table '{table}' cannot be held by this engine: {reason}", table=table) from None
-        made = [column[0] for column in connection.execute(f"from {name} limit 0").description]
-        if made[len(made) - len(schema) :] != schema.names:  # DuckDB renames one of two that differ in case only
-            connection.execute(f"drop table {name}")
-            taken = FILE_ID in map(str.lower, schema.names)
-            what = f"a column named {FILE_ID}" if taken else two_alike(schema.names)
-            raise SchemaMismatch(f"table '{table}' has {what}", table=table)
-        return cls(name, schema)
-
-    def altered(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> HeldTable | None:
-        """The same native table with other columns, in one transaction; None, and nothing done, if it cannot be."""
-        if not alter_native(connection, self.name, self.schema, schema):
-            return None
-        made = HeldTable(self.name, schema)
-        made.rows = self.rows
-        made.large = self.large.under(schema.names)
-        return made
-
-    def show(self, cursor: duckdb.DuckDBPyConnection, table: str, file_ids: set[int]) -> None:
-        """Make `table` a view of exactly these loaded files. It names the columns, not the tag."""
-        rows = self.rows_of(file_ids)
-        if rows is None:
-            # The name is none that a table can have, so no statement and no other table means it.
-            wanted = f"Files of {table} "
-            cursor.register(wanted, pa.table({"id": pa.array(sorted(file_ids), pa.int32())}))
-            rows = self._select(f"where {FILE_ID} in (select id from {quoted(wanted)})")
-        cursor.execute(f"create temp view {quoted(table)} as {rows}")
-
-    def rows_of(self, file_ids: set[int]) -> str | None:
-        """A SELECT of the rows of exactly these loaded files; None if it takes more than `MAX_RANGES` ranges."""
-        spans = ranges(file_ids, self.rows)
-        if not spans:
-            return self._select("where false")
-        if len(spans) > MAX_RANGES:
-            return None
-        return self._select("" if file_ids == self.rows.keys() else f"where {_within(spans)}")
-
-    def numbered(self, file_ids: set[int]) -> str:
-        """A SELECT of the rows of exactly these loaded files, their numbers as last column."""
-        spans = ranges(file_ids, self.rows)
-        where = _within(spans) if spans else "false"
-        return f"select {self.columns}, rowid as {quoted(ROW_NUMBER)} from {self.name} where {where}"
-
-    def _select(self, where: str) -> str:
-        return f"select {self.columns} from {self.name} {where}"
 
 
 def require_held(schema: pa.Schema, table: str) -> None:
@@ -117,7 +45,7 @@ def require_held(schema: pa.Schema, table: str) -> None:
         if reason is not None:
             raise SchemaMismatch(f"table '{table}' cannot be held: column '{column.name}': {reason}", table=table)
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        HeldTable.create(connection, quoted(table), schema, table, f"0::integer as {FILE_ID},")
+        HeldTable.create(connection, quoted(table), schema, table)
 
 
 class HeldTables:
@@ -159,9 +87,7 @@ class HeldTables:
             if found is None:
                 self._made += 1
                 name = f"{HELD}.t{self._made}"
-                self._tables[table] = HeldTable.create(
-                    self._loader, name, schema, table, f"0::integer as {FILE_ID},"
-                )
+                self._tables[table] = HeldTable.create(self._loader, name, schema, table)
             elif not is_same(found.schema, schema):
                 raise SchemaMismatch(f"table '{table}' is held with other columns: drop it first", table=table)
 
@@ -199,8 +125,8 @@ class HeldTables:
             with self._lock:
                 held = self._find(table)
                 wanted = {file.file_id: file for file in files if file.file_id not in held.rows}
-            counts = dict.fromkeys(wanted, 0)
-            stream = TaggedRows(held.schema, list(wanted.values()), counts)
+            counts, labels = dict.fromkeys(wanted, 0), {file_id: held.new_label() for file_id in wanted}
+            stream = TaggedRows(held.schema, list(wanted.values()), labels, counts)
             try:
                 loader.execute("begin")
                 if wanted:
@@ -208,8 +134,7 @@ class HeldTables:
                 with self._lock:
                     self._commits += 1
                     loader.execute("commit")
-                    held.rows.update(counts)
-                    held.large.take(stream.large)
+                    held.loaded(counts, labels, stream.large)
             except BaseException as error:
                 with suppress(duckdb.Error):  # of a database that can be used no more
                     loader.execute("rollback")
@@ -217,6 +142,40 @@ class HeldTables:
                     raise stream.error from None
                 raise _load_error(error, table) from None
         return sum(counts.values())
+
+    def derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
+        """See `LoadedEngine.derive`."""
+        with self._loading:
+            with self._lock:
+                held = self._tables.get(table)
+            if held is None or of not in held.labels:
+                return False
+            self._loose_bytes += gone.nbytes
+            try:
+                self._taker.execute("begin")
+                moved = held.derive(self._taker, of, gone)
+                if moved is None:
+                    self._taker.execute("rollback")
+                    return False
+                with self._lock:
+                    self._commits += 1
+                    self._taker.execute("commit")
+                    held.derived(file_id, of, moved, len(gone))
+            except BaseException:
+                with suppress(duckdb.Error):  # of a database that can be used no more
+                    self._taker.execute("rollback")
+                raise
+        return True
+
+    def places(self, cursor: duckdb.DuckDBPyConnection, table: str, file_id: int, keys: pa.Table) -> Places:
+        """The places of the rows of a loaded file that have one of the keys, ascending. Raises `NotOwner`."""
+        cursor.register(KEYS, keys)
+        cursor.execute("begin")
+        with self._lock:
+            held = self._held(table, {file_id})
+            found = held.places_sql(file_id, keys.column_names)
+            cursor.sql(f"from {held.name} limit 0")  # the first look at a table fixes the snapshot
+        return np.sort(cursor.sql(found).to_arrow_table().column("place").to_numpy())
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table. Raises `NotOwner` when it is not held (any more)."""
@@ -279,13 +238,10 @@ class HeldTables:
             if held is None or not gone:
                 return
             self._commits += 1
-            if gone == held.rows.keys():
-                self._loader.execute(f"delete from {held.name}")
-            else:
-                self._loader.execute(f"delete from {held.name} where {_within(ranges(gone, held.rows))}")
-            for file_id in gone:
-                del held.rows[file_id]
-                held.large.forget(file_id)
+            where = held.without(gone)
+            if where is not None:
+                self._loader.execute(f"delete from {held.name} where {where}")
+            held.forget(gone)
 
     def bind(
         self, cursor: duckdb.DuckDBPyConnection, scans: Mapping[str, Iterable[int]], sql: str
@@ -359,10 +315,6 @@ def _insert(loader: duckdb.DuckDBPyConnection, held: HeldTable, stream: TaggedRo
     assert done[0] == stream.rows, f"{done[0]} rows arrived of {stream.rows}"
 
 
-def _within(spans: Sequence[tuple[int, int]]) -> str:
-    return " or ".join(f"{FILE_ID} between {low} and {high}" for low, high in spans)
-
-
 def _load_error(error: BaseException, table: str) -> BaseException:
     if isinstance(error, BallistaError) or not isinstance(error, Exception):
         return error
@@ -372,26 +324,3 @@ def _load_error(error: BaseException, table: str) -> BaseException:
     if type(translated).code == "planning.sql":  # a value that the native table refuses
         return SchemaMismatch(f"rows do not fit table '{table}': {translated.message}", table=table)
     return translated
-
-
-def ranges(wanted: Collection[int], loaded: Iterable[int]) -> list[tuple[int, int]]:
-    """The fewest inclusive ranges that hold all `wanted` and no other of the `loaded` ids, in order.
-
-    DuckDB skips whole row groups for a range, and looks at every row for a list.
-
-    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 7, 8, 9])
-    [(1, 3), (8, 9)]
-    >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 8, 9, 20])
-    [(1, 9)]
-    """
-    found: list[tuple[int, int]] = []
-    open_range = False
-    for file_id in sorted(loaded):
-        if file_id not in wanted:
-            open_range = False
-        elif open_range:
-            found[-1] = (found[-1][0], file_id)
-        else:
-            found.append((file_id, file_id))
-            open_range = True
-    return found

@@ -10,7 +10,8 @@ import pyarrow as pa
 from ballista_py.errors import DocumentUnreadable
 from ballista_py.partitions.columns import in_files
 from ballista_py.state.stores.store import ConditionalStore, local_path
-from ballista_py.storage.formats import parquet
+from ballista_py.storage.formats import deletion_vector, parquet
+from ballista_py.storage.formats.deletion_vector import Places, numbered, original_of
 from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.manifest import DataFile
 
@@ -41,6 +42,22 @@ def write_data_file(
     )
 
 
+def write_deletion_vector(store: ConditionalStore, key: str, of: DataFile, gone: Places) -> DataFile:
+    """Store which rows of a data file are gone under `key`, which must be fresh. Nobody sees it until a manifest
+    names it.
+
+    `gone` are all places, ascending, those of a vector that `of` is, too. Raises what `store.create` raises.
+    """
+    data = deletion_vector.encode(gone)
+    store.create(key, data)
+    return deletion_vector.described(key, of, gone, len(data), checksum(data))
+
+
+def read_places(store: ConditionalStore, file: DataFile) -> Places:
+    """The places that a deletion vector names. Raises `ObjectMissing` and `DocumentUnreadable`."""
+    return deletion_vector.decode(check_bytes(store.get(file.path, file.bytes).data, file), file)
+
+
 def describe_data_file(store: ConditionalStore, key: str) -> DataFile:
     """The description of a file that another program put under `key`.
 
@@ -68,6 +85,10 @@ def describe_local_file(path: str, key: str) -> DataFile:
 
 def read_data_file(store: ConditionalStore, file: DataFile, schema: pa.Schema) -> pa.Table:
     """The rows of a file, its bytes checked. Raises `ObjectMissing`, `DocumentUnreadable`, `SchemaMismatch`."""
+    if file.original is not None:
+        rows = read_data_file(store, original_of(file), schema).to_batches()
+        left = [batch for _, batch in numbered(rows, read_places(store, file))]
+        return pa.Table.from_batches(left, schema=schema)
     data = check_bytes(store.get(file.path, file.bytes).data, file)
     batches = file_format(file.format, file.path).read_batches(pa.py_buffer(data), schema, file.path)
     return pa.Table.from_batches(batches, schema=schema)
@@ -108,7 +129,7 @@ def checksum(data: bytes) -> str:
 
 def require_known_format(file: DataFile) -> None:
     """Raises `ConfigError` for a file format that this release cannot read, or not without another extra."""
-    file_format(file.format, file.path)
+    file_format(file.rows_format, file.path)
 
 
 def _checksum_of(file: BinaryIO) -> tuple[str, int]:

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from weakref import finalize
 
 import pyarrow as pa
@@ -21,7 +22,14 @@ from ballista_py.partitions.columns import in_files, plain
 from ballista_py.partitions.table import FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.stores.store import ConditionalStore, local_path
-from ballista_py.storage.formats.files import check_bytes, check_local, require_known_format
+from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places, original_of
+from ballista_py.storage.formats.files import (
+    check_bytes,
+    check_local,
+    read_data_file,
+    read_places,
+    require_known_format,
+)
 from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.held.cache_folder import Copy, found_copies, mark_used, put_copy, remove_copy, stem_of
 from ballista_py.storage.manifest import DataFile
@@ -47,11 +55,15 @@ class CacheStats:
 
 @frozen
 class LocalCopy:
-    """A data file on this machine, and its format there; in use until it is handed to `FileCache.release`."""
+    """A data file on this machine, and its format there; in use until it is handed to `FileCache.release`.
+
+    The rows at the places `gone` are not of it any more.
+    """
 
     path: str
     format: str
     stem: str = field(default="", repr=False)
+    gone: Places = field(default=NONE_GONE, eq=False, repr=False)
 
 
 class FileCache:
@@ -98,6 +110,9 @@ class FileCache:
         `ConfigError` for an unknown format, `StoreUnavailable`.
         """
         require_known_format(file)
+        if file.original is not None and not as_table:
+            gone = self.places(file)
+            return evolve(self.acquire(original_of(file), schema), gone=gone)
         wanted = self._format if self._format is not None and schema is not None else file.format
         wanted = "parquet" if as_table else wanted
         path = local_path(self._store, file.path)
@@ -117,6 +132,13 @@ class FileCache:
         finally:
             self._end(stem)
         return LocalCopy(copy.path, copy.format, stem)
+
+    def places(self, file: DataFile) -> Places:
+        """The places of the rows that are gone from the original of a file; none, of one that has no original.
+
+        Raises as `acquire`.
+        """
+        return NONE_GONE if file.original is None else read_places(self._store, file)
 
     def release(self, copies: Iterable[LocalCopy]) -> None:
         """Let go of files that `acquire` gave."""
@@ -175,27 +197,26 @@ class FileCache:
         return copy
 
     def _made(self, stem: str, file: DataFile, wanted: str, schema: pa.Schema | None, as_table: bool) -> Copy:
+        if as_table and schema is not None:
+            rows = read_data_file(self._store, file, schema).cast(plain(schema))
+            return self._put(stem, "parquet", file_format("parquet").encode(rows)[0], file, written_anew=True)
         data = check_bytes(self._store.get(file.path, file.bytes).data, file)
-        copied, form = data, file.format
-        anew = schema is not None and (as_table or wanted != file.format)
-        if anew and schema is not None:
-            try:
+        if schema is not None and wanted != file.format:
+            with suppress(SchemaMismatch):  # which that format cannot hold
                 batches = file_format(file.format).read_batches(pa.py_buffer(data), schema, file.path)
-                rows = pa.Table.from_batches(batches, schema=schema)
-                rows = rows.cast(plain(schema)) if as_table else in_files(rows)
-                copied, form = file_format(wanted).encode(rows)[0], wanted
-            except SchemaMismatch:  # which that format cannot hold
-                if as_table:
-                    raise
-                copied, form, anew = data, file.format, False
+                copied = file_format(wanted).encode(in_files(pa.Table.from_batches(batches, schema=schema)))[0]
+                return self._put(stem, wanted, copied, file, written_anew=True)
+        return self._put(stem, file.format, data, file, written_anew=False)
+
+    def _put(self, stem: str, format_name: str, data: bytes, file: DataFile, *, written_anew: bool) -> Copy:
         new_id = self._runtime.new_id()
-        copy = put_copy(self._home(), stem, form, copied, new_id, written_anew=as_table or form != file.format)
+        copy = put_copy(self._home(), stem, format_name, data, new_id, written_anew=written_anew)
         with self._changed:
             self._copies[stem] = copy
             self._stats = evolve(
                 self._stats,
                 fetched=self._stats.fetched + 1,
-                fetched_bytes=self._stats.fetched_bytes + len(data),
+                fetched_bytes=self._stats.fetched_bytes + file.bytes_to_read,
             )
         return copy
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from attrs import frozen
 
 from ballista_py.errors import BallistaError, ConfigError, PlanningError, StoreError, TryLater, WriteError
 from ballista_py.logs import log_event
@@ -19,6 +21,7 @@ from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable
+from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places
 from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.hydration import HydrationMeter
@@ -39,7 +42,8 @@ class Mapper(Protocol):
 class Loader(Protocol):
     """Where rows are loaded to. Every `Engine` is one; see there for the promises.
 
-    One that may lose all that was loaded counts that in `begun`.
+    One that may lose all that was loaded counts that in `begun`. One that can show a loaded file without some of its
+    rows, as every engine may, has `derive`, too.
     """
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
@@ -47,6 +51,14 @@ class Loader(Protocol):
     def drop_table(self, table: str) -> None: ...
     def load(self, table: str, files: Sequence[Loadable]) -> int: ...
     def unload(self, table: str, file_ids: Iterable[int]) -> None: ...
+
+
+@frozen(eq=False)
+class _Vector:
+    """A loaded deletion vector: the places that are `gone` from its `original`."""
+
+    original: str
+    gone: Places
 
 
 class LoadedFiles:
@@ -64,6 +76,7 @@ class LoadedFiles:
         self._definitions: dict[str, int] = {}
         self._loaded: dict[str, dict[str, int]] = {}
         self._staged: dict[str, dict[str, int]] = {}
+        self._vectors: dict[str, dict[str, _Vector]] = {}  # of loaded and staged files, by path
         self._drops: dict[str, int] = {}  # how often each table was dropped: what was staged is gone with it
         self._last_file_id = 0
         self._begun = self._begins()
@@ -77,6 +90,7 @@ class LoadedFiles:
             for table in self._schemas.keys() | self._staged.keys():
                 self._drops[table] = self._drops.get(table, 0) + 1
             self._staged.clear()
+            self._vectors.clear()
         self._schemas, self._loaded, self._begun = {}, {}, begun
         return True
 
@@ -121,8 +135,45 @@ class LoadedFiles:
             staged = self._staged.get(table, {})
             loaded.update({file.path: staged.pop(file.path) for file in files if file.path in staged})
         missing = list({file.path: file for file in files if file.path not in loaded}.values())
-        if missing:
-            loaded.update(self._read(table, missing))
+        whole = [file for file in missing if file.original is None]
+        if whole:
+            loaded.update(self._read(table, whole))
+        for file in sorted(missing, key=lambda file: -file.rows):  # one that lacks more comes from one that lacks less
+            file_id = None if file.original is None else self._derived(table, file)
+            if file_id is not None:
+                loaded[file.path] = file_id
+        rest = [file for file in missing if file.path not in loaded]
+        if rest:
+            loaded.update(self._read(table, rest))
+
+    def _derived(self, table: str, file: DataFile) -> int | None:
+        """The id of a file whose rows are loaded already, as those of its original or of another vector of that."""
+        original, loaded = file.paths[-1], self._loaded[table]
+        with self._lock:
+            known = {path: one for path, one in self._vectors.get(table, {}).items() if one.original == original}
+        known[original] = _Vector(original, NONE_GONE)
+        near = [path for path in known if path in loaded]
+        if not near:
+            return None
+        gone = self._cache.places(file)
+        for path in sorted(near, key=lambda path: -len(known[path].gone)):
+            before = known[path].gone
+            if np.isin(before, gone, assume_unique=True).all():
+                left = np.setdiff1d(gone, before, assume_unique=True)
+                file_id = self._next_id()
+                if self._derive(table, file_id, loaded[path], left):
+                    self._note(table, file.path, _Vector(original, gone))
+                    return file_id
+        return None
+
+    def _derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
+        """Whether the loader has it now. It may know nothing of that, as one of an application's own."""
+        derive = getattr(self._loader, "derive", None)
+        return derive is not None and bool(derive(table, file_id, of, gone))
+
+    def _note(self, table: str, path: str, vector: _Vector) -> None:
+        with self._lock:
+            self._vectors.setdefault(table, {})[path] = vector
 
     def _read(self, table: str, files: Sequence[DataFile]) -> dict[str, int]:
         schema = self._schemas[table]
@@ -137,7 +188,9 @@ class LoadedFiles:
             rows = self._loader.load(
                 table,
                 [
-                    LocalFile(file_id=ids[file.path], path=copy.path, format=copy.format, name=file.path)
+                    LocalFile(
+                        file_id=ids[file.path], path=copy.path, format=copy.format, name=file.path, gone=copy.gone
+                    )
                     for file, copy in zip(files, copies, strict=True)
                 ],
             )
@@ -148,6 +201,9 @@ class LoadedFiles:
             self._loader.unload(table, ids.values())
             raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
         self._meter.loaded(files)
+        for file, copy in zip(files, copies, strict=True):
+            if file.original is not None:
+                self._note(table, file.path, _Vector(file.original.path, copy.gone))
         return ids
 
     def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
@@ -171,19 +227,49 @@ class LoadedFiles:
         except BallistaError as error:
             log_event(_log, "not_staged", table=table, code=error.code, reason=error)
             return
+        self._keep(table, path, file_id, drops)
+
+    def stage_vector(self, table: str, file: DataFile, of: int, gone: Places, newly: Places) -> None:
+        """Have a deletion vector that is about to be committed, by the id of the loaded file that it was made from.
+
+        `gone` are all places, `newly` those that are not gone from that file yet. As `stage` otherwise.
+        """
+        with self._lock:
+            drops = self._drops.get(table, 0)
+        file_id = self._next_id()
+        try:
+            if not self._derive(table, file_id, of, newly):
+                return
+        except BallistaError as error:
+            log_event(_log, "not_staged", table=table, code=error.code, reason=error)
+            return
+        self._note(table, file.path, _Vector(file.paths[-1], gone))
+        self._keep(table, file.path, file_id, drops)
+
+    def gone(self, table: str, path: str) -> Places | None:
+        """The places that the deletion vector at `path` names, if it is loaded."""
+        with self._lock:
+            found = self._vectors.get(table, {}).get(path)
+        return None if found is None else found.gone
+
+    def _keep(self, table: str, path: str, file_id: int, drops: int) -> None:
+        """Note what was staged, unless the table was dropped since."""
         with self._lock:
             if self._drops.get(table, 0) == drops:
                 self._staged.setdefault(table, {})[path] = file_id
                 return
+            self._vectors.get(table, {}).pop(path, None)
         self._loader.unload(table, [file_id])
 
     def unstage(self, table: str, paths: Iterable[str]) -> None:
         """Unload what was staged and then not needed."""
         with self._lock:
             staged = self._staged.get(table, {})
-            gone = [staged.pop(path) for path in paths if path in staged]
+            gone = {path: staged.pop(path) for path in paths if path in staged}
+            for path in gone:
+                self._vectors.get(table, {}).pop(path, None)
         if gone:
-            self._loader.unload(table, gone)
+            self._loader.unload(table, gone.values())
 
     def keep_only(self, needed: Mapping[str, Collection[str]]) -> int:
         """Unload every file that is not `needed`, and drop the tables that are not named; how many files went."""
@@ -196,11 +282,15 @@ class LoadedFiles:
             elif unneeded:
                 self._loader.unload(table, [loaded[path] for path in sorted(unneeded)])
                 self._loaded[table] = {path: id_ for path, id_ in loaded.items() if path not in unneeded}
+                with self._lock:
+                    for path in unneeded:
+                        self._vectors.get(table, {}).pop(path, None)
         return count
 
     def _drop(self, table: str) -> None:
         with self._lock:
             self._staged.pop(table, None)
+            self._vectors.pop(table, None)
             self._drops[table] = self._drops.get(table, 0) + 1
         self._loader.drop_table(table)
         self._loaded.pop(table, None)

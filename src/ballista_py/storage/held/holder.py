@@ -58,6 +58,7 @@ class PartitionHolder:
     """One executor's partitions. Safe to share between threads; ticks run one at a time.
 
     `mapper` runs store requests of one tick at the same time (default: `map`). `figures` are told what was loaded.
+    `files` are those that the loader has: what is about to be committed is staged there.
 
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> class Nowhere:
@@ -91,14 +92,14 @@ class PartitionHolder:
         self._tables: dict[str, Holdings] = {}
         self._unmade: dict[str, str] = {}  # why the engine's table could not be made, as it is told
         self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
-        self._files = LoadedFiles(
+        self.files = LoadedFiles(
             loader, cache or FileCache(store, runtime=self._runtime), self._meter, mapper, self._runtime
         )
         self.memory = DocumentMemory()
         self.decisions = DecisionsCheck(store, self._runtime, self.memory, mapper)
         self.seen = SeenManifests(store, self.memory, lease.info.executor_id, self._runtime, mapper)
         checks = self.memory, self.decisions, self.seen
-        self._loads = PartitionLoads(lease, store, self._files, self._runtime, mapper, *checks)
+        self._loads = PartitionLoads(lease, store, self.files, self._runtime, mapper, *checks)
 
     def apply(self, update: UpdatePartitions) -> bool:
         """Take in what one table's partitions here shall be; False if the update is old or for another instance.
@@ -219,17 +220,6 @@ class PartitionHolder:
         if late:
             why = "".join(f": {after.failures[p].reason}" for p in late[:1] if after and p in after.failures)
             raise TryLater(f"{len(late)} partition(s) of table '{table}' could not be loaded again{why}")
-
-    def stage(self, table: str, path: str, rows: pa.Table) -> None:
-        """Load the rows of a file that is about to be committed, so that it need not be read back.
-
-        Nobody sees them before a manifest names the file. What cannot be loaded now is read back then.
-        """
-        self._files.stage(table, path, rows)
-
-    def unstage(self, table: str, paths: Iterable[str]) -> None:
-        """Unload what was staged and then not committed."""
-        self._files.unstage(table, paths)
 
     def publish(self, committed: Mapping[int, Versioned[ManifestDocument]]) -> None:
         """Hold what this owner has just committed to a table, by partition, before it returns, as `reload` does.
@@ -379,7 +369,7 @@ class PartitionHolder:
         """Carry out what is due: unload what is not wanted, hydrate what is. Failures are kept for the heartbeats
         and tried again later; they never stop the other partitions."""
         with self._ticking:
-            if self._files.were_lost():
+            if self.files.were_lost():
                 with self._lock:
                     self._tables = {name: holdings.emptied() for name, holdings in self._tables.items()}
             unloaded = self._unload()
@@ -459,7 +449,7 @@ class PartitionHolder:
         """Have the engine's table; what was held of it is not, if it had to be made anew or could not be made."""
         kept, reason = False, ""
         try:
-            kept = self._files.prepare(table.name, table.schema, table.definition)
+            kept = self.files.prepare(table.name, table.schema, table.definition)
         except Exception as error:
             reason = f"; it could not be loaded: {reason_of(error)}"
             raise
@@ -473,7 +463,7 @@ class PartitionHolder:
     def _settle(self, table: str, folder: str, works: Sequence[PartitionLoad], *, newest: bool = True) -> None:
         """Publish what became of the works in `folder`; those that are not the `newest` leave what is stale so."""
         now_ms = self._runtime.monotonic_ms()
-        loaded = self._files.ids(table)
+        loaded = self.files.ids(table)
         with self._lock:
             holdings = self._tables.get(table)
             if holdings is None or holdings.table.folder != folder:
@@ -489,12 +479,12 @@ class PartitionHolder:
     def _is_shown(self, holdings: Holdings) -> bool:
         """Whether the engine has the table with the columns that were told last."""
         table = holdings.table
-        schema = self._files.schema(table.name)
-        is_newest = self._files.definition(table.name) == table.definition
+        schema = self.files.schema(table.name)
+        is_newest = self.files.definition(table.name) == table.definition
         return schema is not None and is_newest and is_same(schema, table.schema)
 
     def _unload(self) -> int:
         """Unload every file that no hydrated partition names; returns how many."""
         with self._lock:
             needed = {name: holdings.loaded_paths for name, holdings in self._tables.items()}
-        return self._files.keep_only(needed)
+        return self.files.keep_only(needed)

@@ -60,7 +60,7 @@ class HydrationMeter:
             return evolve(self._counted, partitions=partitions, hydrated=hydrated)
 
     def _count(self, what: str, files: Iterable[DataFile]) -> None:
-        sizes = [file.bytes for file in files]
+        sizes = [file.bytes_to_read for file in files]
         with self._lock:
             files_now = getattr(self._counted, f"files_{what}") + len(sizes)
             bytes_now = getattr(self._counted, f"bytes_{what}") + sum(sizes)

@@ -43,8 +43,8 @@ def to_compact(
     reserved = {path for waiting in prepared for path in waiting.remove}
     tiers: dict[int, list[DataFile]] = {}
     for file in files:
-        if file.path not in reserved and file.bytes < policy.max_bytes:
-            tiers.setdefault(_tier(file.bytes, policy), []).append(file)
+        if file.path not in reserved and file.bytes_to_read < policy.max_bytes:
+            tiers.setdefault(_tier(file.bytes_to_read, policy), []).append(file)
     for _, tier in sorted(tiers.items()):
         if len(tier) >= policy.min_files:
             return _within(tier, policy.max_bytes)
@@ -62,8 +62,8 @@ def _within(files: Sequence[DataFile], max_bytes: int) -> tuple[DataFile, ...]:
     chosen: list[DataFile] = []
     size = 0
     for file in files:
-        if chosen and size + file.bytes > max_bytes:
+        if chosen and size + file.bytes_to_read > max_bytes:
             break
         chosen.append(file)
-        size += file.bytes
+        size += file.bytes_to_read
     return tuple(chosen) if len(chosen) > 1 else ()

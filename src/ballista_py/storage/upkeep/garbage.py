@@ -212,7 +212,7 @@ def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Run
     for entry in entries:
         if entry.key.endswith(_MANIFEST):
             manifest = ObjectState(store, entry.key, ManifestDocument, runtime=runtime).read().document
-            named.update(file.path for file in all_files(manifest))
+            named.update(path for file in all_files(manifest) for path in file.paths)
             named.update(page.path for page in manifest.pages)
     return named
 
