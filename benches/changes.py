@@ -1,13 +1,15 @@
 """What following a database costs: changes a second and lag, beside a copy of the table and a merge by deltalake.
 
     python benches/changes.py [--rows 100000] [--share 0.01] [--rounds 3] [--singles 30] [--jdbc JAR] [--minutes 0]
+        [--scattered] [--alone]
 
 A real PostgreSQL holds a table; a cluster of one scheduler and two executors follows it. In each round the same share
 of its rows is changed (updates, moves of keys, inserts, deletes; 100 rows a transaction) while nobody reads, and then
 each candidate in turn brings its own copy to that very state: `ballista_py` by the changes, by a copy anew of all rows
 (`refresh("full")`) and, given the JAR of PostgreSQL's JDBC driver, by a full refresh of another table on Spark;
-`deltalake` by a plain script that reads a slot of its own by psycopg and merges into a Delta table. Each ends with the
-sums that the database has, or the run fails. Then single rows are changed one by one and awaited. With `--minutes`
+`deltalake` by a plain script that reads a slot of its own by psycopg and merges into a Delta table (not with `--alone`).
+Changed are rows that follow each other, or `--scattered` ones of all the table. A copy is there when it shows the row
+that was changed last, and then has the sums that the database has, or the run fails. Then single rows are changed one by one and awaited. With `--minutes`
 the memory of the nodes is watched while rows change all the time.
 """
 
@@ -39,8 +41,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.cluster.postgres_server import PostgresServer
 
 PER_TRANSACTION = 100
-PATIENCE_S = 600.0
+PATIENCE_S = 3_600.0
 POLL_S = 0.01
+LAST = 20_000_000_000
 SUMS = "select count(*) as n, sum(id) as ids, sum(v) as vs from {}"
 SLOT, PUBLICATION = "bench_deltalake", "bench_deltalake"
 PEEK = """
@@ -91,17 +94,16 @@ class DeltaPeer:
         return [len(found), pa.compute.sum(found["id"]).as_py(), pa.compute.sum(found["v"]).as_py()]
 
 
-def change(there: psycopg.Connection[Any], low: int, count: int, step: int) -> None:
-    """Change `count` rows from id `low` on: most of them in place, some by key, some go, some come."""
-    for begin in range(low, low + count, PER_TRANSACTION):
-        end = begin + PER_TRANSACTION - 1
+def change(there: psycopg.Connection[Any], low: int, count: int, step: int, apart: int = 1) -> None:
+    """Change `count` rows from id `low` on, so far `apart`: most of them in place, some by key, some go, some come."""
+    for begin in range(low, low + count * apart, PER_TRANSACTION * apart):
+        ids = [begin + number * apart for number in range(PER_TRANSACTION)]
         with there.transaction():
-            there.execute("update events set v = v + %s where id between %s and %s", [step, begin, end - 10])
-            there.execute("delete from events where id between %s and %s", [end - 9, end - 5])
-            there.execute("update events set id = -id - %s where id between %s and %s", [step, end - 4, end])
+            there.execute("update events set v = v + %s where id = any(%s)", [step, ids[:-10]])
+            there.execute("delete from events where id = any(%s)", [ids[-10:-5]])
+            there.execute("update events set id = -id - %s where id = any(%s)", [step, ids[-5:]])
             there.execute(
-                "insert into events select n, %s, 'new' from generate_series(%s::bigint, %s::bigint) n",
-                [step, end - 9, end - 5],
+                "insert into events select n, %s, 'new' from unnest(%s::bigint[]) n", [step, ids[-10:-5]]
             )
 
 
@@ -113,11 +115,12 @@ def ours(cluster: LocalCluster, table: str) -> list[Any]:
     return [int(value) for value in cluster.sql(SUMS.format(table)).to_pylist()[0].values()]
 
 
-def until(sums: Callable[[], list[Any]], right: list[Any]) -> None:
+def until_shown(client: Any, key: int) -> None:
+    """Return once the table shows the row that was changed last, and so all of them."""
     end = time.monotonic() + PATIENCE_S
-    while sums() != right:
+    while not client.sql(f"select count(*) as n from events where id = {key}")["n"][0].as_py():
         if time.monotonic() > end:
-            raise SystemExit(f"it does not come to what the database has: {sums()}, {right}")
+            raise SystemExit(f"row {key} does not come")
         time.sleep(POLL_S)
 
 
@@ -136,15 +139,21 @@ def rounds(cluster: LocalCluster, server: PostgresServer, delta: DeltaPeer | Non
             os.kill(
                 cluster.pid("scheduler-1"), signal.SIGSTOP
             )  # all changes wait for it, as they do for the others
-            change(there, 1 + number * count, count, number + 1)
+            if args.scattered:
+                change(there, 1 + number, count, number + 1, args.rows // count)
+            else:
+                change(there, 1 + number * count, count, number + 1)
+            there.execute("insert into events values (%s, 0, 'last')", [LAST + number])
             right = wanted(there)
             os.kill(cluster.pid("scheduler-1"), signal.SIGCONT)
-            found = {"ballista_py, changes": timed(partial(until, partial(ours, cluster, "events"), right))}
+            with cluster.client() as client:
+                found = {"ballista_py, changes": timed(partial(until_shown, client, LAST + number))}
+            assert ours(cluster, "events") == right
             if delta is not None:
                 found["psycopg to deltalake, merge"] = timed(delta.follow)
                 assert delta.sums() == right, (delta.sums(), right)
             with cluster.client() as client:
-                found["ballista_py, copy anew"] = timed(partial(client.refresh, "events", "full"))
+                found["ballista_py, copy anew"] = timed(partial(client.refresh, "events", "full", timeout=PATIENCE_S))
                 assert ours(cluster, "events") == right
                 if spark:
                     refreshed = partial(client.refresh, "spark_events", "full", timeout=PATIENCE_S)
@@ -176,9 +185,7 @@ def singles(cluster: LocalCluster, server: PostgresServer, count: int) -> None:
         for number in range(count + 1):
             there.execute("insert into events values (%s, 1, 'one')", [10_000_000_000 + number])
             begun = time.perf_counter()
-            asked = f"select count(*) as n from events where id = {10_000_000_000 + number}"
-            while not client.sql(asked)["n"][0].as_py():
-                time.sleep(POLL_S)
+            until_shown(client, 10_000_000_000 + number)
             if number:  # the first one comes upon the copy that was made anew, and warms up
                 lags.append(time.perf_counter() - begun)
     lags.sort()
@@ -220,6 +227,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--singles", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=0)
+    parser.add_argument("--scattered", action="store_true", help="change rows of all the table")
+    parser.add_argument("--alone", action="store_true", help="without deltalake")
     parser.add_argument("--jdbc", help="the JAR of PostgreSQL's driver")
     args = parser.parse_args()
     with socket.socket() as free:
@@ -245,7 +254,7 @@ def main() -> None:
                     jdbc = {"format": "jdbc", "url": url, "dbtable": "events", "driver": "org.postgresql.Driver"}
                     cluster.create_table("spark_events", jdbc, ["bucket(8, id)"])
                 installed = importlib.util.find_spec("deltalake") is not None
-                delta = DeltaPeer(there, f"{folder}/delta") if installed else None
+                delta = DeltaPeer(there, f"{folder}/delta") if installed and not args.alone else None
                 rounds(cluster, server, delta, args, bool(args.jdbc))
             singles(cluster, server, args.singles)
             if args.minutes:
