@@ -43,6 +43,7 @@ from ballista_py.state.documents.decisions import SourcePosition
 CONNECT_S = 10
 IDLE_BYTES = 16 << 20  # of log without a change of the table, after which it moves on nevertheless
 MAX_BATCH_BYTES = 512 << 20  # of log, in one batch: a transaction comes whole
+STREAMED_ROWS = 1_000
 MAX_LOGS = 4  # of one table that nobody has confirmed or discarded
 OPTIONS = frozenset(("format", "dsn", "table", "max_lag_bytes"))
 _PASSING = frozenset(("42710", "42704"))  # what somebody else makes or drops just now
@@ -200,20 +201,26 @@ class PostgresSource:
             asked = (after.log, limit, publication_of(form.oid))
             size = count = 0
             with self._told():
-                for (data,) in self._connection.cursor().stream(peek, asked):
+                for (data,) in self._streamed(peek, asked):
                     size, count = size + len(data), count + 1
                     if size > MAX_BATCH_BYTES:
                         raise SourceUnfit(
                             f"a transaction of {self.there} has more than {MAX_BATCH_BYTES >> 20} MiB of changes, more "
                             "than can be applied at once: copy the table anew"
                         )
-                    rows.take([read_message(bytes(data))])
+                    rows.take([read_message(data)])
             if count or ahead - after.at > IDLE_BYTES:
                 self._require_same(ask, after.log)  # so it was while all of this was written
         if rows.end is not None:
             return rows.batch(SourcePosition(max(rows.end, after.at), after.log))
         moves = ahead - after.at > IDLE_BYTES
         return rows.batch(SourcePosition(ahead, after.log) if moves else after)
+
+    def _streamed(self, peek: str, asked: tuple[Any, ...]) -> Iterator[Any]:
+        """The rows of a query as they come, not all of them at once; many at a time where the library can do that."""
+        chunks = psycopg_module().capabilities.has_stream_chunked()
+        cursor = self._connection.cursor(binary=True)
+        return iter(cursor.stream(peek, asked, size=STREAMED_ROWS) if chunks else cursor.stream(peek, asked))
 
     def confirm(self, position: SourcePosition) -> None:
         """See `ChangeSource.confirm`."""

@@ -7,8 +7,11 @@ another type stop the table with the way out, as does a row that goes while the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import Factory, define, field
 
 from ballista_py.coordinator.changes.batches import keys_of
@@ -63,7 +66,9 @@ class LogRows:
     def take(self, messages: Iterable[Message | None]) -> None:
         """Take messages in."""
         for message in messages:
-            if isinstance(message, LoggedRelation):
+            if isinstance(message, RowChange):
+                self._row(message)
+            elif isinstance(message, LoggedRelation):
                 self._know(message)
             elif isinstance(message, LoggedCommit):
                 if self._is_ours or not self._has_messages or len(self._ops) > len(self._at):
@@ -74,8 +79,6 @@ class LogRows:
                 self._has_messages = True
                 mine = message.prefix == MESSAGE_PREFIX and message.content == self.table.folder.encode()
                 self._is_ours = self._is_ours or mine
-            elif isinstance(message, RowChange):
-                self._row(message)
             elif isinstance(message, LoggedTruncate):
                 self._require(message.relation_ids)
                 self._add("truncate", None, None, None)
@@ -96,16 +99,22 @@ class LogRows:
         return ChangeBatch(changes=changes, position=position)
 
     def _structs(self, rows: Sequence[Cells | None], schema: pa.Schema) -> pa.Array:
-        lacking = pa.array([row is None for row in rows], pa.bool_())
+        """The rows as structs of these columns, null where there is none."""
+        told = [row for row in rows if row is not None]
+        cells = list(zip_longest(*told))  # by column; a row from before a column was added is shorter
         arrays = []
         for column in schema:
             place = self._places.get(column.name, MAX_PLACE)
-            texts = [None if row is None or place >= len(row) else _text(row[place]) for row in rows]
+            texts = _texts(cells[place]) if place < len(cells) else pa.nulls(len(told), pa.string())
             if column.name in self._padded:  # the log tells the blanks that fill a char(n) up, a query does not
-                texts = [None if text is None else text.rstrip(" ") for text in texts]
+                texts = pc.utf8_rtrim(texts, characters=" ")
             arrays.append(values(self.there, column.name, texts, column.type))
         fields = [pa.field(column.name, column.type) for column in schema]
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=lacking)
+        found = pa.StructArray.from_arrays(arrays, fields=fields)
+        if len(told) == len(rows):
+            return found
+        is_told = np.fromiter((row is not None for row in rows), np.bool_, len(rows))
+        return found.take(pa.array(np.cumsum(is_told) - 1, mask=~is_told))
 
     def _know(self, relation: LoggedRelation) -> None:
         require_followed(self.table, self.there, relation, self.later)
@@ -122,17 +131,18 @@ class LogRows:
 
     def _row(self, change: RowChange) -> None:
         relation = self._require([change.relation_id])
-        if any(cells is not None and len(cells) != len(relation.columns) for cells in (change.old, change.new)):
+        count, old, new = len(relation.columns), change.old, change.new
+        if (old is not None and len(old) != count) or (new is not None and len(new) != count):
             raise SourceUnfit(f"the log of {self.there} tells a row with other columns than the table has")
         if not (change.inserts or self._tells):  # an insert tells the key, whatever the identity
             told = [column.name for column in relation.columns if column.identifying]
             require_identity(self.table.primary_key, self.there, relation.identity, told)
             self._tells = True
-        op = "delete" if change.new is None else "insert" if change.inserts else "update"
-        new, unchanged = change.new, None
-        if new is not None and any(cell is UNCHANGED for cell in new):
-            new, unchanged = self._filled(new, change.old if change.whole else None)
-        self._add(op, change.old, new, unchanged)
+        op = "delete" if new is None else "insert" if change.inserts else "update"
+        unchanged = None
+        if new is not None and UNCHANGED in new:
+            new, unchanged = self._filled(new, old if change.whole else None)
+        self._add(op, old, new, unchanged)
 
     def _filled(self, new: Cells, old: Cells | None) -> tuple[Cells, list[str] | None]:
         """The row with what the old one tells of what is unchanged, and the columns that nobody tells."""
@@ -185,5 +195,11 @@ def require_identity(primary_key: Sequence[str], there: str, identity: str, told
         )
 
 
-def _text(cell: Cell) -> str | None:
-    return cell.decode() if isinstance(cell, bytes) else None
+def _texts(cells: Sequence[Cell]) -> pa.StringArray:
+    """The texts of cells, null where there is none. Raises `SourceUnfit` for bytes that are no UTF-8."""
+    if UNCHANGED in cells:
+        cells = [None if cell is UNCHANGED else cell for cell in cells]
+    try:
+        return pa.array(cells, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        raise SourceUnfit("the source sent a text in its log that is no UTF-8") from None
