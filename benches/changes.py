@@ -5,12 +5,13 @@
 
 A real PostgreSQL holds a table; a cluster of one scheduler and two executors follows it. In each round the same share
 of its rows is changed (updates, moves of keys, inserts, deletes; 100 rows a transaction) while nobody reads, and then
-each candidate in turn brings its own copy to that very state: `ballista_py` by the changes, by a copy anew of all rows
-(`refresh("full")`) and, given the JAR of PostgreSQL's JDBC driver, by a full refresh of another table on Spark;
-`deltalake` by a plain script that reads a slot of its own by psycopg and merges into a Delta table (not with `--alone`).
-Changed are rows that follow each other, or `--scattered` ones of all the table. A copy is there when it shows the row
-that was changed last, and then has the sums that the database has, or the run fails. Then single rows are changed one by one and awaited. With `--minutes`
-the memory of the nodes is watched while rows change all the time.
+each candidate in turn brings its own copy to that very state: `ballista_py` by the changes, by a copy anew of all
+rows (`refresh("full")`) and, given the JAR of PostgreSQL's JDBC driver, by a full refresh of another table on Spark;
+`deltalake` by a plain script that reads a slot of its own by psycopg and merges into a Delta table (not with
+`--alone`). Changed are rows that follow each other, or `--scattered` ones of all the table. A copy is there when it
+shows the row that was changed last, and then has the sums that the database has, or the run fails. Then single rows
+are changed one by one and awaited. With `--minutes` the memory of the nodes is watched while rows change all the
+time.
 """
 
 from __future__ import annotations
@@ -153,7 +154,9 @@ def rounds(cluster: LocalCluster, server: PostgresServer, delta: DeltaPeer | Non
                 found["psycopg to deltalake, merge"] = timed(delta.follow)
                 assert delta.sums() == right, (delta.sums(), right)
             with cluster.client() as client:
-                found["ballista_py, copy anew"] = timed(partial(client.refresh, "events", "full", timeout=PATIENCE_S))
+                found["ballista_py, copy anew"] = timed(
+                    partial(client.refresh, "events", "full", timeout=PATIENCE_S)
+                )
                 assert ours(cluster, "events") == right
                 if spark:
                     refreshed = partial(client.refresh, "spark_events", "full", timeout=PATIENCE_S)

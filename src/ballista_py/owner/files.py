@@ -305,7 +305,8 @@ def is_few(file: DataFile, rows: int) -> bool:
 
     What is gone is read and held by whoever takes the file, so it is written anew once that is a quarter.
 
-    >>> is_few(DataFile(path="a.parquet", rows=1_000, bytes=1), 250), is_few(DataFile(path="a", rows=1_000, bytes=1), 251)
+    >>> file = DataFile(path="a.parquet", rows=1_000, bytes=1)
+    >>> is_few(file, 250), is_few(file, 251)
     (True, False)
     """
     before = file.rows if file.original is None else file.original.rows

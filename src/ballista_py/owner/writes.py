@@ -112,7 +112,8 @@ class OwnerWrites:
         """Prepare changes of rows by their keys (see `commands.apply_command`); what became of each partition.
 
         Only files that may hold one of the keys by their statistics are looked into, and only those that do get a
-        deletion vector, or are rewritten. Raises as `write`, `InvariantViolated` for rows that are not the table's, and `MergeTooLarge`.
+        deletion vector, or are rewritten. Raises as `write`, `InvariantViolated` for rows that are not the table's,
+        and `MergeTooLarge`.
         """
         table = self._holder.owned(part_of(target.table), target.incarnation).table
         began_ms = self._files.now_ms()

@@ -92,7 +92,9 @@ def on_this_machine(store: ConditionalStore, files: Sequence[DataFile]) -> Itera
     """Where Spark can read the files: in place, or temporary copies that are gone when the block ends."""
     for file in files:
         if file.rows_format != "parquet":
-            raise ConfigError(f"data file '{file.path}' has format '{file.rows_format}', which Spark does not read")
+            raise ConfigError(
+                f"data file '{file.path}' has format '{file.rows_format}', which Spark does not read"
+            )
     places = [local_path(store, file.path) if file.original is None else None for file in files]
     if all(place is not None for place in places):
         yield [str(place) for place in places]

@@ -155,7 +155,9 @@ class SparkStatements:
             found += visible_files(manifest, decisions)
         for file in found:
             if file.rows_format != "parquet":
-                raise SqlError(f"table '{part.table.name}' has {file.rows_format} files, which Spark does not read")
+                raise SqlError(
+                    f"table '{part.table.name}' has {file.rows_format} files, which Spark does not read"
+                )
         return [file for file in found if file.rows]
 
     def _copy(self, table: TableSpec, file: DataFile) -> LocalCopy:

@@ -170,7 +170,11 @@ def _row(data: bytes) -> RowChange:
         found[part] = tuple(cells)
     old = found.get(_OLD)
     return RowChange(
-        _SIZE(data, 1)[0], found.get(_KEY) if old is None else old, found.get(_NEW), old is not None, data[0] == _INSERT
+        _SIZE(data, 1)[0],
+        found.get(_KEY) if old is None else old,
+        found.get(_NEW),
+        old is not None,
+        data[0] == _INSERT,
     )
 
 

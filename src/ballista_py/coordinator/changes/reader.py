@@ -13,7 +13,7 @@ from ballista_py.coordinator.changes.source import AT_COLUMN, ChangeSource, Sour
 from ballista_py.errors import PositionMoved, SchemaMismatch, SourceLost, SourceUnfit
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
 
-BATCH_CHANGES = 50_000
+BATCH_CHANGES = 100_000
 
 
 class Followed(Protocol):

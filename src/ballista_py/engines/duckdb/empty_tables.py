@@ -12,8 +12,8 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.engines.duckdb.broken_database import is_broken
-from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.held_table import HeldTable
+from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.partitions.columns import default_of
 from ballista_py.runtime import Runtime

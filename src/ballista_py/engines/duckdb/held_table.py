@@ -101,7 +101,9 @@ class HeldTable:
             labels = sorted(self.labels_of(file_ids))
             cursor.register(wanted, pa.table({"id": pa.array(labels, pa.int64())}))
             within = _within([(labels[0], labels[-1])])
-            rows = self._select(f"where {within} and {FILE_ID} >> {PLACE_BITS} in (select id from {quoted(wanted)})")
+            rows = self._select(
+                f"where {within} and {FILE_ID} >> {PLACE_BITS} in (select id from {quoted(wanted)})"
+            )
         cursor.execute(f"create temp view {quoted(table)} as {rows}")
 
     def rows_of(self, file_ids: set[int]) -> str | None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.held_table import KEYS, HeldTable
-from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
+from ballista_py.engines.duckdb.large_rows import LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tagged_rows import TaggedRows
 from ballista_py.engines.duckdb.types import quoted

@@ -1,4 +1,4 @@
-"""The rows of data files on their way into a native table: each with the label and place of it, counted and measured."""
+"""The rows of data files on their way into a native table: each tagged, counted and measured."""
 
 from __future__ import annotations
 

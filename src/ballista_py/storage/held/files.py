@@ -138,7 +138,9 @@ class LoadedFiles:
         whole = [file for file in missing if file.original is None]
         if whole:
             loaded.update(self._read(table, whole))
-        for file in sorted(missing, key=lambda file: -file.rows):  # one that lacks more comes from one that lacks less
+        for file in sorted(
+            missing, key=lambda file: -file.rows
+        ):  # one that lacks more comes from one that lacks less
             file_id = None if file.original is None else self._derived(table, file)
             if file_id is not None:
                 loaded[file.path] = file_id

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import pyarrow as pa
 from attrs import evolve, frozen
 
 from ballista_py.errors import BallistaError, NotOwner, TableAltered, TryLater
