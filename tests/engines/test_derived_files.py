@@ -215,9 +215,7 @@ def test_what_is_gone_is_left_out_wherever_batches_end(sizes, data):
     total = sum(sizes)
     gone = np.array(sorted(data.draw(st.sets(st.integers(0, max(0, total - 1))))) if total else [], np.int64)
     ends = np.cumsum([0, *sizes])
-    batches = [
-        pa.record_batch({"n": pa.array(range(a, b), pa.int64())}) for a, b in pairwise(ends)
-    ]
+    batches = [pa.record_batch({"n": pa.array(range(a, b), pa.int64())}) for a, b in pairwise(ends)]
     found = [
         (place, n)
         for at, rows in numbered(batches, gone)
