@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
@@ -10,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
+from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import open_store
+from ballista_py.storage.manifest import ManifestDocument
 
 pytestmark = pytest.mark.cluster
 
@@ -50,14 +51,11 @@ def rows(cluster: LocalCluster, **options: Any) -> dict[int, tuple[int, str | No
     return dict(zip(found["id"], zip(found["v"], found["note"], strict=True), strict=True))
 
 
-def manifests(cluster: LocalCluster) -> list[dict[str, Any]]:
-    store = open_store(cluster.state_location)
-    keys = [entry.key for entry in store.list("snapshots/") if entry.key.endswith("/manifest.json")]
-    return [json.loads(store.get(key).data)["document"] for key in keys if "/t" in key]
-
-
 def vectors(cluster: LocalCluster) -> int:
-    return sum(file.get("original") is not None for one in manifests(cluster) for file in one["files"])
+    store = open_store(cluster.state_location)
+    keys = [entry.key for entry in store.list("snapshots/t") if entry.key.endswith("/manifest.json")]
+    found = [ObjectState(store, key, ManifestDocument).read().document for key in keys]
+    return sum(file.original is not None for one in found for file in one.files)
 
 
 def test_rows_change_by_key_while_executors_die_and_nobody_sees_another_table():
