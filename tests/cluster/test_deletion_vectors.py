@@ -1,4 +1,4 @@
-"""Large tables whose rows change by key at a real cluster: no file is written anew, and whoever answers sees the same."""
+"""Large tables whose rows change by key at a real cluster: no file is written anew, and everybody sees the same."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ def test_rows_change_by_key_while_executors_die_and_nobody_sees_another_table():
                 sum(note is not None for _, note in model.values())
             ]
             assert rows(cluster) == model
-            (spec,) = [one for one in client.tables() if one["name"] == "t"]
-            assert spec["rows"] == len(model)
+            assert cluster.sql("select count(*) as n from t")["n"].to_pylist() == [len(model)]
 
 
 def test_whoever_starts_anew_reads_the_vectors_from_the_store(tmp_path):
