@@ -26,7 +26,7 @@ RETIRED_MS = 120_000
 
 
 @frozen(kw_only=True)
-class Original:
+class OriginalFile:
     """The data file from which a deletion vector takes rows away; its fields are those of `DataFile`."""
 
     path: str
@@ -53,7 +53,7 @@ class DataFile:
     columns: Mapping[str, ColumnStatistics] = Factory(dict)
     added: int = 0
     definition: int = 0
-    original: Original | None = None
+    original: OriginalFile | None = None
 
     @property
     def bytes_to_read(self) -> int:

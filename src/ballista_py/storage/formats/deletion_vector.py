@@ -17,7 +17,7 @@ from attrs import evolve
 
 from ballista_py.errors import DocumentUnreadable
 from ballista_py.storage.formats.statistics import ColumnStatistics
-from ballista_py.storage.manifest import DataFile, Original
+from ballista_py.storage.manifest import DataFile, OriginalFile
 
 FORMAT = "deletions"
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ def decode(data: bytes, file: DataFile) -> Places:
 
 def described(key: str, of: DataFile, gone: Places, size: int, checksum: str) -> DataFile:
     """What a manifest says of a vector of so many bytes at `key`, of a file or of a vector's original."""
-    original = of.original or Original(
+    original = of.original or OriginalFile(
         path=of.path, rows=of.rows, bytes=of.bytes, checksum=of.checksum, format=of.format
     )
     return DataFile(
@@ -113,7 +113,7 @@ def numbered(
         first += batch.num_rows
 
 
-def _original(file: DataFile) -> Original:
+def _original(file: DataFile) -> OriginalFile:
     if file.original is None or file.format != FORMAT:
         raise DocumentUnreadable(
             f"the manifest of data file '{file.path}' names its format '{file.format}', and "
