@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import LocalFile, RowsAtHand
-from ballista_py.errors import NotOwner
+from ballista_py.errors import NotOwner, SqlError
+from ballista_py.sql.rewrite import PLACE
 from ballista_py.storage.formats.deletion_vector import numbered
 
+BY_KEY = f'select "{PLACE}" from "t" semi join "k" using (n)'
 NUMBERS = pa.schema([("n", pa.int64()), ("word", pa.string())])
 
 
@@ -91,13 +93,25 @@ def test_places_are_those_in_the_data_file_whatever_was_left_out_of_it(duck, fil
     file = files.write(numbers(0, 1_000), row_group_size=100)
     left = LocalFile(file_id=7, path=file.path, name=file.name, gone=np.arange(0, 500))
     assert duck.load("t", [left]) == 500
-    keys = pa.table({"n": pa.array([3, 500, 777, 2_000], pa.int64())})
-    assert duck.places("t", 7, keys).tolist() == [500, 777]
+    keys = {"k": pa.table({"n": pa.array([3, 500, 777, 2_000], pa.int64())})}
+    assert duck.places("t", 7, BY_KEY, keys).tolist() == [500, 777]
     assert duck.derive("t", 8, 7, places(777))
-    assert duck.places("t", 8, keys).tolist() == [500]
-    assert duck.places("t", 7, keys).tolist() == [500, 777]
+    assert duck.places("t", 8, BY_KEY, keys).tolist() == [500]
+    assert duck.places("t", 7, BY_KEY, keys).tolist() == [500, 777]
+    assert duck.places("t", 8, f'select "{PLACE}" from "t" as x where x.n > 997').tolist() == [998, 999]
     with pytest.raises(NotOwner):
-        duck.places("t", 9, keys)
+        duck.places("t", 9, BY_KEY, keys)
+    with pytest.raises(SqlError, match="m"):
+        duck.places("t", 8, f'select "{PLACE}" from "t" where m > 1')
+    with pytest.raises(SqlError, match="INT"):
+        duck.places("t", 8, f'select "{PLACE}" from "t" where cast(word as integer) > 1')
+    with pytest.raises(SqlError):
+        duck.places("t", 8, "select 1 from read_csv('/etc/passwd')")
+
+
+def test_places_of_what_runs_apart_from_others_are_not_told(duck):
+    duck.load("t", [RowsAtHand(file_id=1, rows=numbers(0, 6))])
+    assert duck.places("t", 1, f'select "{PLACE}" from "t" where length(repeat(word, 100000000)) > 1') is None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +137,8 @@ def test_places_are_found_by_keys_of_every_type(kind, values):
         engine.create_table("t", rows.schema)
         engine.load("t", [RowsAtHand(file_id=1, rows=rows)])
         for place in range(len(values)):
-            assert engine.places("t", 1, rows.slice(place, 1)).tolist() == [place]
+            keys = {"k": rows.slice(place, 1)}
+            assert engine.places("t", 1, BY_KEY.replace("(n)", "(a, b)"), keys).tolist() == [place]
     finally:
         engine.close()
 
@@ -194,7 +209,7 @@ class Derivations(RuleBasedStateMachine):
         of = data.draw(st.sampled_from(sorted(self.files)))
         known = [*self.files[of].values(), -1, 100 * self.origin[of]]
         keys = sorted(data.draw(st.sets(st.sampled_from(known))))
-        found = self.engine.places("t", of, pa.table({"n": pa.array(keys, pa.int64())}))
+        found = self.engine.places("t", of, BY_KEY, {"k": pa.table({"n": pa.array(keys, pa.int64())})})
         assert found.tolist() == [place for place, n in sorted(self.files[of].items()) if n in keys]
 
     @invariant()

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
-from ballista_py.errors import ConfigError, DocumentUnreadable, ObjectMissing
+from ballista_py.errors import BallistaError, ConfigError, DocumentUnreadable, ObjectMissing, from_wire
 from ballista_py.owner import files as owner_files
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.runtime import SystemRuntime
+from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.plan import LegTable
+from ballista_py.sql.prune.changes import local_rewrite
 from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.deletion_vector import FORMAT, original_of
@@ -289,7 +291,7 @@ def test_a_change_that_fails_leaves_no_vector_behind(owner, monkeypatch):
     def fails(*_):
         raise MemoryError
 
-    monkeypatch.setattr(owner.writes._files, "rewritten", fails)
+    monkeypatch.setattr(owner_files.OwnerFiles, "_put_anew", fails)
     with pytest.raises(MemoryError):
         owner.apply(1, gone=[1, 101])
     after = {entry.key for entry in owner.world.store.list("snapshots/t/data/")}
@@ -324,27 +326,64 @@ def test_compaction_takes_vectors_in(owner):
     assert rows.keys() == {100 * n + k for n in range(4) for k in range(1, 20)}
 
 
-def test_statements_see_and_rewrite_files_with_vectors(owner):
-    from ballista_py.sql.parse.changes import read_change
-    from ballista_py.sql.prune.changes import local_rewrite
-
-    owner.apply(1, put=range(40), told="old")
-    owner.apply(1, gone=[0, 5])
+def rewrites(owner, text: str) -> int:
     table = owner.world.holder.holdings("t").table
-    target = evolve(owner.target(1), attempt=None)
-    change = local_rewrite(read_change("update t set v = 'set' where k < 7"), table, {"v": "varchar"})
-    assert owner.writes.rewrite(target, change)["1"] == {"affected": 5}
+    change = local_rewrite(read_change(text), table, {"k": "bigint", "v": "varchar"})
+    return owner.writes.rewrite(evolve(owner.target(1), attempt=None), change)["1"]["affected"]
+
+
+def test_statements_see_what_vectors_leave_and_leave_vectors_themselves(owner):
+    owner.apply(1, put=range(40), told="old")
+    (original,) = owner.files
+    owner.apply(1, gone=[0, 5])
+    assert rewrites(owner, "update t set v = 'set' where k < 4") == 3
+    assert rewrites(owner, "update t set v = v || '!', k = k + 100 where k in (2, 39)") == 2
+    assert rewrites(owner, "delete from t where k = 20 or v = 'nothing'") == 1
+    assert rewrites(owner, "delete from t where k = 20") == 0
+    assert rewrites(owner, "update t set v = 'x' where k = 5") == 0
+    (vector,) = owner.vectors
+    assert vector.original.path == original.path
+    assert owner.rows() == {
+        **{k: "old" for k in range(4, 39) if k not in (5, 20)},
+        1: "set",
+        3: "set",
+        102: "set!",
+        139: "old!",
+    }
+
+
+def test_what_is_another_the_next_time_is_asked_once(owner):
+    """And so puts the file anew."""
+    owner.apply(1, put=range(40), told="old")
+    before = owner.rows()
+    count = rewrites(owner, "delete from t where random() < 0.1")
+    assert len(owner.rows()) == 40 - count
+    assert not owner.vectors
+    assert owner.rows().items() <= before.items()
+
+
+def test_values_that_do_not_fit_are_refused_and_nothing_is_left(owner):
+    owner.apply(1, put=range(40), told="old")
     rows = owner.rows()
-    assert rows.keys() == set(range(40)) - {0, 5}
-    assert [k for k, v in rows.items() if v == "set"] == [1, 2, 3, 4, 6]
+    with pytest.raises(BallistaError):
+        raise_for(owner, "update t set k = null where k = 3")
+    with pytest.raises(BallistaError):
+        raise_for(owner, "update t set k = cast(v as bigint) where k = 3")
+    assert owner.rows() == rows
+    keys = {entry.key for entry in owner.world.store.list("snapshots/t/data/")}
+    assert not [key for key in keys if key.endswith(".deletions")]
+
+
+def raise_for(owner, text: str) -> None:
+    table = owner.world.holder.holdings("t").table
+    change = local_rewrite(read_change(text), table, {"k": "bigint", "v": "varchar"})
+    said = owner.writes.rewrite(evolve(owner.target(1), attempt=None), change)["1"]
+    if "error" in said:
+        raise from_wire(said["error"])
 
 
 def test_no_null_is_missed_where_rows_without_one_went(owner):
     """Statistics of the original count nulls; of the rest nobody has counted them."""
-    from ballista_py.sql.parse.changes import read_change
-    from ballista_py.sql.prune.changes import local_rewrite
-
-    table = owner.world.holder.holdings("t").table
     target = owner.target(1)
     keys = list(range(40))
     rows = pa.record_batch(
@@ -358,8 +397,7 @@ def test_no_null_is_missed_where_rows_without_one_went(owner):
     owner.send(target, rows)
     owner.apply(1, gone=range(10))  # of 30 nulls, and 30 rows are left
     assert len(owner.vectors) == 1
-    change = local_rewrite(read_change("delete from t where v is not null"), table, {})
-    assert owner.writes.rewrite(evolve(owner.target(1), attempt=None), change)["1"] == {"affected": 10}
+    assert rewrites(owner, "delete from t where v is not null") == 10
     assert owner.rows().keys() == set(range(10, 30))
 
 

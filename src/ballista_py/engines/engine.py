@@ -68,8 +68,12 @@ class Engine(Protocol):
         False, and nothing done, where that cannot be: then the file is to be loaded."""
         ...
 
-    def places(self, table: str, file_id: int, keys: pa.Table) -> Places | None:
-        """The places, ascending, of the rows of a loaded file that have one of the keys; None if they are not known."""
+    def places(
+        self, table: str, file_id: int, sql: str, streams: Mapping[str, pa.Table] | None = None
+    ) -> Places | None:
+        """The places, ascending, in a loaded file of the rows of which `sql`, over it, gives the column `PLACE`.
+
+        None if they are not known, or the statement is none that runs beside others."""
         ...
 
     def watch(self) -> None:

@@ -96,8 +96,10 @@ class LoadedEngine:
         """
         return False
 
-    def places(self, _table: str, _file_id: int, _keys: pa.Table) -> Places | None:
-        """The places, ascending, of the rows of a loaded file that have one of the keys; None if they are not known."""
+    def places(
+        self, _table: str, _file_id: int, _sql: str, _streams: Mapping[str, pa.Table] | None = None
+    ) -> Places | None:
+        """See `Engine.places`."""
         return None
 
     def describe(self, sql: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -6,7 +6,8 @@ from attrs import frozen
 
 from ballista_py.errors import TableAltered
 from ballista_py.owner.commits import OwnerCommits
-from ballista_py.owner.files import OwnerFiles, tagged
+from ballista_py.owner.edits import tagged
+from ballista_py.owner.files import OwnerFiles
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable
 from ballista_py.state.stores.store import ConditionalStore

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import SchemaMismatch, StoreError, TryLater
+from ballista_py.errors import InvariantViolated, SchemaMismatch, TryLater
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import PartitionChange, part_of
-from ballista_py.owner.keyed import without_keys
+from ballista_py.owner.edits import PartitionEdit, is_few
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.table import TableSpec
@@ -21,8 +20,8 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.column_bounds import may_hold
-from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places
-from ballista_py.storage.formats.files import read_data_file, read_places, write_deletion_vector
+from ballista_py.storage.formats.deletion_vector import Places
+from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.files import Mapper, altered_under, definition_of, rows_unless_altered
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile, data_prefix
@@ -32,7 +31,7 @@ from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
 ATTEMPTS = 3
 SMALL_ROWS = 10_000  # of a file that is asked together with others, and put anew whatever changes
-MAX_GONE = 4  # one in so many rows of a file may be gone
+Streams: TypeAlias = Mapping[str, pa.Table] | None
 
 
 class OwnerFiles:
@@ -95,9 +94,10 @@ class OwnerFiles:
         rewrite: Rewrite,
         streams: Mapping[str, pa.Table] | None = None,
     ) -> PartitionChange:
-        """The change that puts files with the rows after the statement in the place of those that hold rows of it.
+        """The change that takes rows of the statement from the files that hold some, and puts those after it.
 
-        Small files are asked together whether any holds some. Its SQL may read `streams`, too.
+        A large file that loses few of them gets a deletion vector, if the statement says where they are; any other one
+        is put anew. Small files are asked together whether any holds some. Its SQL may read `streams`, too.
         """
         from ballista_py.sql.prune.changes import (
             file_pruner,  # a parser, which an executor that only reads is spared
@@ -107,85 +107,70 @@ class OwnerFiles:
             return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
         here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
         loaded = self.loaded(target, partition, here)
-        spool = self._spool(table, map)
-        remove: list[str] = []
-        affected = 0
+        folder = f"{data_prefix(table.folder)}{self._runtime.new_id()}"
+        edit = PartitionEdit(self._store, self._holder.files, table, partition, self._spool(table, map), folder)
         try:
             if rewrite.count is not None and self._hold_none(table, rewrite.count, _small(here), loaded, streams):
                 here = [file for file in here if file.rows >= SMALL_ROWS]
             for file in here:
-                scans = {table.name: [loaded[file.path]]}
-                if rewrite.count is not None and not self._count(table, rewrite.count, scans, streams):
-                    continue
-                remove.append(file.path)
-                for batch in self._rows(table, rewrite.rows, scans, streams):
-                    rows, hits = after(batch, deletes=rewrite.deletes)
-                    affected += hits
-                    changed = pc.fill_null(batch.column(batch.num_columns - 1), False)
-                    if hits and not rewrite.deletes:
-                        require_small_values(table, rows.filter(changed))
-                    # What it leaves as it is may be larger than what comes in today, or lack a value.
-                    new = pa.nulls(len(rows), pa.bool_()).fill_null(False) if rewrite.deletes else changed
-                    spool.add(tagged(conform(table, rows, max_value_bytes=None, new=new), partition))
-            files = spool.finish().get(partition, [])
+                file_id = loaded[file.path]
+                places = self._few(table, file, file_id, rewrite, streams)
+                if places is None:
+                    self._put_anew(edit, file, file_id, rewrite, streams)
+                elif len(places):
+                    self._put_changed(edit, file_id, rewrite, len(places), streams)
+                    edit.take(file, file_id, places)
+            return edit.finish()
         except BaseException:
-            self._holder.files.unstage(table.name, spool.discard())
+            edit.discard()
             raise
-        if not affected:
-            self._holder.files.unstage(table.name, spool.discard())
-            return PartitionChange()
-        return PartitionChange(tuple(files), tuple(remove), affected)
 
-    def without(
-        self, target: WriteTarget, table: TableSpec, partition: int, here: Sequence[DataFile], keys: pa.Table
-    ) -> PartitionChange:
-        """The change that takes the rows of these keys away.
-
-        A large file that loses few of them gets a deletion vector, any other one is put anew, as `rewritten` does.
-        """
-        from ballista_py.sql.prune.changes import file_pruner  # a parser, as above
-
-        rewrite = without_keys(table, keys)
-        here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
-        loaded = self.loaded(target, partition, here)
-        rest: list[DataFile] = []
-        gone: dict[str, tuple[Places, Places]] = {}  # all, and those of this change
-        for file in here:
-            newly = None if file.rows < SMALL_ROWS else self._places(table, loaded[file.path], keys)
-            if newly is None or (len(newly) and not is_few(file, len(newly))):
-                rest.append(file)
-            elif len(newly):
-                gone[file.path] = (np.union1d(self._gone(table, file), newly), newly)
-        vectors: list[DataFile] = []
-        folder = f"{data_prefix(table.folder)}{self._runtime.new_id()}"
-        try:
-            for file in here:
-                if file.path in gone:
-                    places, newly = gone[file.path]
-                    key = f"{folder}/{len(vectors)}.deletions"
-                    vectors.append(write_deletion_vector(self._store, key, file, places))
-                    self._holder.files.stage_vector(table.name, vectors[-1], loaded[file.path], places, newly)
-            done = self.rewritten(target, table, partition, rest, rewrite, {NEW_ROWS: keys})
-        except BaseException:
-            paths = [vector.path for vector in vectors]
-            self._holder.files.unstage(table.name, paths)
-            for path in paths:
-                with suppress(StoreError):  # the collector finds it
-                    self._store.delete(path)
-            raise
-        affected = done.affected + sum(len(newly) for _, newly in gone.values())
-        return PartitionChange((*done.add, *vectors), (*done.remove, *gone), affected)
-
-    def _places(self, table: TableSpec, file_id: int, keys: pa.Table) -> Places | None:
+    def _few(
+        self, table: TableSpec, file: DataFile, file_id: int, rewrite: Rewrite, streams: Streams
+    ) -> Places | None:
+        """Where the rows of the statement are in a large file, if they are few enough to leave the others."""
+        if file.rows < SMALL_ROWS or rewrite.places is None:
+            return None
         with altered_under(self._holder, (definition_of(table),)):
-            return self._engine.places(table.name, file_id, keys)
+            places = self._engine.places(table.name, file_id, rewrite.places, streams)
+        return None if places is None or not is_few(file, len(places)) else places
 
-    def _gone(self, table: TableSpec, file: DataFile) -> Places:
-        """The places that are gone from the original of a file already."""
-        if file.original is None:
-            return NONE_GONE
-        known = self._holder.files.gone(table.name, file.path)
-        return read_places(self._store, file) if known is None else known
+    def _put_anew(
+        self, edit: PartitionEdit, file: DataFile, file_id: int, rewrite: Rewrite, streams: Streams
+    ) -> None:
+        """Put all rows of a file as they are after the statement, if it holds some of it."""
+        table, scans = edit.table, {edit.table.name: [file_id]}
+        if rewrite.count is not None and not self._count(table, rewrite.count, scans, streams):
+            return
+        assert rewrite.rows is not None
+        edit.remove(file)
+        for batch in self._rows(table, rewrite.rows, scans, streams):
+            rows, hits = after(batch, deletes=rewrite.deletes)
+            edit.affected += hits
+            changed = pc.fill_null(batch.column(batch.num_columns - 1), False)
+            if hits and not rewrite.deletes:
+                require_small_values(table, rows.filter(changed))
+            # What it leaves as it is may be larger than what comes in today, or lack a value.
+            new = pa.nulls(len(rows), pa.bool_()).fill_null(False) if rewrite.deletes else changed
+            edit.put(conform(table, rows, max_value_bytes=None, new=new))
+
+    def _put_changed(
+        self, edit: PartitionEdit, file_id: int, rewrite: Rewrite, count: int, streams: Streams
+    ) -> None:
+        """Put the rows of the statement, so many of a file, as they are after it; none where it deletes."""
+        edit.affected += count
+        if rewrite.deletes:
+            return
+        table, found = edit.table, 0
+        columns = ", ".join([*(f"c{place}" for place in range(len(table.schema))), "hit"])
+        sql = f"select * from ({rewrite.rows}) as changed({columns}) where hit"
+        for batch in self._rows(table, sql, {table.name: [file_id]}, streams):
+            rows = pa.RecordBatch.from_arrays(batch.columns[:-1], names=table.schema.names)
+            require_small_values(table, rows)
+            edit.put(conform(table, rows, max_value_bytes=None))
+            found += len(rows)
+        if found != count:
+            raise InvariantViolated(f"the statement affects {count} rows of a file, and {found} when asked again")
 
     def done_with(self, target: WriteTarget, paths: Sequence[str]) -> None:
         """Unload what was written and not committed; what was prepared stays until `decided`."""
@@ -300,19 +285,6 @@ class OwnerFiles:
         return sum(sum(batch.column(0).to_pylist()) for batch in self._rows(table, sql, scans, streams))
 
 
-def is_few(file: DataFile, rows: int) -> bool:
-    """Whether so many more rows may go from a file by a deletion vector.
-
-    What is gone is read and held by whoever takes the file, so it is written anew once that is a quarter.
-
-    >>> file = DataFile(path="a.parquet", rows=1_000, bytes=1)
-    >>> is_few(file, 250), is_few(file, 251)
-    (True, False)
-    """
-    before = file.rows if file.original is None else file.original.rows
-    return (before - file.rows + rows) * MAX_GONE <= before
-
-
 def _small(files: Sequence[DataFile]) -> list[DataFile]:
     return [file for file in files if file.rows < SMALL_ROWS]
 
@@ -335,8 +307,3 @@ def _restored(table: TableSpec, batch: pa.RecordBatch) -> Iterator[pa.RecordBatc
     for part in in_fills(batch, stored_names(given), table.schema):
         rows = restored(part.select(list(range(place))), table.schema, given)
         yield rows.append_column(PARTITION_COLUMN, part.column(place))
-
-
-def tagged(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """The rows with their partition as last column."""
-    return batch.append_column(PARTITION_COLUMN, pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))

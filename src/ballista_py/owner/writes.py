@@ -19,11 +19,12 @@ from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import NewRows, PartitionChange, part_of
 from ballista_py.owner.commits import OwnerCommits
 from ballista_py.owner.compaction import OwnerCompaction
-from ballista_py.owner.files import OwnerFiles, tagged
-from ballista_py.owner.keyed import KeyedRows
+from ballista_py.owner.edits import tagged
+from ballista_py.owner.files import OwnerFiles
+from ballista_py.owner.keyed import KeyedRows, without_keys
 from ballista_py.owner.prepared import PreparedStatements
 from ballista_py.runtime import Runtime
-from ballista_py.sql.rewrite import Rewrite
+from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.column_bounds import may_hold
 from ballista_py.storage.held.files import Mapper
@@ -131,7 +132,9 @@ class OwnerWrites:
                 self._files.require_young(began_ms)
                 come = new.change(partition, here).add
                 keys = keyed.of(partition)
-                rest = self._files.without(target, table, partition, here, keys)
+                rest = self._files.rewritten(
+                    target, table, partition, here, without_keys(table, keys), {NEW_ROWS: keys}
+                )
                 written.extend(file.path for file in rest.add)
                 if not come and not rest.remove:
                     return PartitionChange()

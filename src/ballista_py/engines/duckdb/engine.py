@@ -203,11 +203,28 @@ class DuckDBEngine(LoadedEngine):
         with self._named_errors():
             return self._tables.derive(table, file_id, of, gone)
 
-    def places(self, table: str, file_id: int, keys: pa.Table) -> Places | None:
-        """As `Engine.places`. Raises `NotOwner` when the file is not loaded, and what the work raises that ends it."""
+    def places(
+        self, table: str, file_id: int, sql: str, streams: Mapping[str, pa.Table] | None = None
+    ) -> Places | None:
+        """As `Engine.places`. Raises as `query`, and as its batches do."""
         self._require_open()
-        with self._named_errors(), self._cursor() as cursor, stopped_by(cursor.interrupt):
-            return self._tables.places(cursor, table, file_id, keys)
+        streams = streams or {}
+        statement = self._binder.check(sql, [table, *streams])
+        given = given_by(statement, {table: [file_id]}, streams, self._tables.schema, self._tables.large)
+        client = current_client()
+        if given.largest or statement.is_apart(given.schemas) or self._offenders.may_break(sql, client):
+            return None
+        cursor = self._cursor()
+        try:
+            for name, stream in streams.items():
+                cursor.register(name, stream)
+            with stopped_by(cursor.interrupt):
+                return self._tables.places(cursor, table, file_id, sql)
+        except BaseException as error:
+            self._offenders.note(sql, client, error)
+            raise _raised(error, sql, (), partial(explain_error, cursor, sql)) from None
+        finally:
+            cursor.close()
 
     def tidy(self) -> None:
         """Pack what was loaded from rows at hand into the file of the engine, if it is much or nobody loads now.

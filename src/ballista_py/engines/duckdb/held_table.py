@@ -19,12 +19,12 @@ from ballista_py.engines.duckdb.tagged_rows import FILE_ID, PLACE_BITS, tags
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import two_alike
+from ballista_py.sql.rewrite import PLACE
 from ballista_py.storage.formats.deletion_vector import Places
 
 MAX_RANGES = 2  # beyond it a join with the labels is faster
 _PLACES = (1 << PLACE_BITS) - 1
 _MOVED = "rows that are gone"
-KEYS = "keys asked for"
 
 
 class HeldTable:
@@ -121,14 +121,10 @@ class HeldTable:
         where = _within(spans) if spans else "false"
         return f"select {self.columns}, rowid as {quoted(ROW_NUMBER)} from {self.name} where {where}"
 
-    def places_sql(self, file_id: int, keys: Sequence[str]) -> str:
-        """A SELECT of the places in a file of the rows that have one of the keys, which are the relation `KEYS`."""
-        within = _within(self._spans(self.labels_of({file_id})), "t.")
-        names = ", ".join(quoted(name) for name in keys)
-        return (
-            f"select t.{FILE_ID} & {_PLACES} as place from {self.name} t "
-            f"semi join {quoted(KEYS)} using ({names}) where {within}"
-        )
+    def placed(self, file_id: int) -> str:
+        """A SELECT of the rows of a loaded file, their places in it as last column."""
+        within = _within(self._spans(self.labels_of({file_id})))
+        return f"select {self.columns}, {FILE_ID} & {_PLACES} as {quoted(PLACE)} from {self.name} where {within}"
 
     def derive(self, loader: duckdb.DuckDBPyConnection, of: int, gone: Places) -> dict[int, int] | None:
         """Give the rows at these places of a file labels of their own, in the transaction of `loader`.
@@ -195,10 +191,10 @@ class HeldTable:
         return f"select {self.columns} from {self.name} {where}"
 
 
-def _within(spans: Sequence[tuple[int, int]], of: str = "") -> str:
+def _within(spans: Sequence[tuple[int, int]]) -> str:
     """The condition that a row has one of the labels in these ranges."""
     bounds = [(low << PLACE_BITS, (high << PLACE_BITS) | _PLACES) for low, high in spans]
-    return "(" + " or ".join(f"{of}{FILE_ID} between {low} and {high}" for low, high in bounds) + ")"
+    return "(" + " or ".join(f"{FILE_ID} between {low} and {high}" for low, high in bounds) + ")"
 
 
 def ranges(wanted: Collection[int], loaded: Sequence[int]) -> list[tuple[int, int]]:

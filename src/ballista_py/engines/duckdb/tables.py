@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
-from ballista_py.engines.duckdb.held_table import KEYS, HeldTable
+from ballista_py.engines.duckdb.held_table import HeldTable
 from ballista_py.engines.duckdb.large_rows import LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tagged_rows import TaggedRows
@@ -167,15 +167,15 @@ class HeldTables:
                 raise
         return True
 
-    def places(self, cursor: duckdb.DuckDBPyConnection, table: str, file_id: int, keys: pa.Table) -> Places:
-        """The places of the rows of a loaded file that have one of the keys, ascending. Raises `NotOwner`."""
-        cursor.register(KEYS, keys)
+    def places(self, cursor: duckdb.DuckDBPyConnection, table: str, file_id: int, found: str) -> Places:
+        """The places of rows of a loaded file that `found` gives, ascending. Raises `NotOwner`, and as DuckDB does."""
         cursor.execute("begin")
         with self._lock:
             held = self._held(table, {file_id})
-            found = held.places_sql(file_id, keys.column_names)
+            placed = held.placed(file_id)
             cursor.sql(f"from {held.name} limit 0")  # the first look at a table fixes the snapshot
-        return np.sort(cursor.sql(found).to_arrow_table().column("place").to_numpy())
+        text = f"with {quoted(table)} as not materialized ({placed})\n{found}"
+        return np.sort(cursor.sql(text).to_arrow_table().column(0).to_numpy())
 
     def schema(self, table: str) -> pa.Schema:
         """The columns of a table. Raises `NotOwner` when it is not held (any more)."""

@@ -22,7 +22,7 @@ from ballista_py.sql.parse.parsing import parsed_one
 from ballista_py.sql.place.placement import Split, place_table
 from ballista_py.sql.prune.files import FilePruner
 from ballista_py.sql.prune.partitions import Pruner
-from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
+from ballista_py.sql.rewrite import NEW_ROWS, PLACE, Rewrite
 
 MAX_LITERAL_CHARS = 200
 
@@ -40,12 +40,15 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
     pruning = where if change.tree is not None else None
     names = {name.lower(): name for name in table.schema.names}
     columns = ", ".join(quoted(name) for name in table.schema.names)
+    count = f"select count(*) from {source} where {where}" if steady else None
+    places = f"select {quoted(PLACE)} from {source} where {where}" if steady and PLACE not in names else None
     if change.assignments is None:
         if change.where is None:
             return Rewrite()
         return Rewrite(
             rows=f"select {columns}, {met} as {hit} from {source}",
-            count=f"select count(*) from {source} where {where}" if steady else None,
+            count=count,
+            places=places,
             deletes=True,
             where=pruning,
             alias=change.alias,
@@ -67,7 +70,8 @@ def local_rewrite(change: Local, table: TableSpec, types: Mapping[str, str]) -> 
     inner = f"select *, {met} as {hit} from {source}"
     return Rewrite(
         rows=f"select {', '.join(shown)}, {hit} from ({inner}) as {alias}",
-        count=f"select count(*) from {source} where {where}" if steady else None,
+        count=count,
+        places=places,
         where=pruning,
         alias=change.alias,
     )
@@ -127,6 +131,9 @@ def without_rows_of_keys(table: TableSpec, keys: pa.Table) -> Rewrite:
     return Rewrite(
         rows=f"select {columns}, coalesce({new}.{met}, false) as {hit} from {name} left join {inner} using ({names})",
         count=f"select count(*) from {name} semi join {new} using ({names})",
+        places=None
+        if PLACE in table.schema.names
+        else f"select {quoted(PLACE)} from {name} semi join {new} using ({names})",
         deletes=True,
         where=rows_of_keys(table, keys),
         alias=table.name,
