@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from ballista_py import LocalCluster
+from ballista_py.errors import SqlError
+from ballista_py.sql.rewrite import PLACE
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import open_store
 from ballista_py.storage.manifest import ManifestDocument
@@ -78,6 +80,8 @@ def test_rows_change_by_key_while_executors_die_and_nobody_sees_another_table():
                     cluster.sql("alter table t add column more integer default 5")
                     cluster.sql("alter table t drop column more")
             assert vectors(cluster) >= 2
+            with pytest.raises(SqlError):  # what owners call the place of a row is no column of a statement
+                cluster.sql(f'delete from t where "{PLACE}" < 5')
             for statement in ("update t set v = -1 where id % 1000 = 3", "delete from t where id % 1000 = 4"):
                 cluster.sql(statement)
             model = {

@@ -25,6 +25,7 @@ from ballista_py.storage.formats.deletion_vector import Places
 MAX_RANGES = 2  # beyond it a join with the labels is faster
 _PLACES = (1 << PLACE_BITS) - 1
 _MOVED = "rows that are gone"
+FIRST_GONE = 1 << 30  # labels of rows that are gone from some file, apart from others, so that those make fewer ranges
 
 
 class HeldTable:
@@ -40,7 +41,7 @@ class HeldTable:
         self.rows: dict[int, int] = {}
         self.labels: dict[int, frozenset[int]] = {}
         self.large = LargeByFile()
-        self._last_label = 0
+        self._last_label, self._last_gone = 0, FIRST_GONE
         self._all: list[int] | None = None  # labels, in order; None after a change
 
     @classmethod
@@ -79,7 +80,8 @@ class HeldTable:
         if not alter_native(connection, self.name, self.schema, schema):
             return None
         made = HeldTable(self.name, schema)
-        made.rows, made.labels, made._last_label = self.rows, self.labels, self._last_label
+        made.rows, made.labels = self.rows, self.labels
+        made._last_label, made._last_gone = self._last_label, self._last_gone
         made.large = self.large.under(schema.names)
         return made
 
@@ -134,7 +136,8 @@ class HeldTable:
         moved: dict[int, int] = {}
         count = 0
         for label in sorted(self.labels[of]):
-            new = self.new_label()
+            self._last_gone += 1
+            new = self._last_gone
             loader.register(_MOVED, pa.table({"tag": tags(label, gone)}))
             try:
                 done = loader.execute(
