@@ -25,7 +25,7 @@ from ballista_py.storage.formats.deletion_vector import Places
 MAX_RANGES = 2  # beyond it a join with the labels is faster
 _PLACES = (1 << PLACE_BITS) - 1
 _MOVED = "rows that are gone"
-FIRST_GONE = 1 << 30  # labels of rows that are gone from some file, apart from others, so that those make fewer ranges
+FIRST_GONE = 1 << 30  # of labels of rows that are gone from some file: apart from others they make fewer ranges
 
 
 class HeldTable:
