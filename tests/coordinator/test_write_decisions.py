@@ -19,6 +19,9 @@ SPEC = PartitionSpec.parse(["bucket(4, id)"], SCHEMA)
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=SPEC, distribution="partitioned", group="t")
 REQUIRED = evolve(TABLE, schema=pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]))
 UNIQUE = evolve(TABLE, primary_key=("id",))
+WIDE = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("Key", pa.int64())])
+KEYED = evolve(TABLE, schema=WIDE, primary_key=("id", "Key"))
+CHECKED = evolve(TABLE, checks=("v > 0",))
 MAP = PartitionMap.build("t", SPEC, SPEC.static_values() or [])
 LOST, REFUSED = TransportError("lost"), SchemaMismatch("row 3 does not fit")
 
@@ -45,7 +48,13 @@ def test_rows_that_would_tear_are_decided_once(table, options, way):
         (TABLE, "delete from t where id = 1", "decide"),
         (REQUIRED, "update t set v = null", "decide"),
         (REQUIRED, "delete from t", "decide"),
-        (UNIQUE, "update t set v = 1", "whole"),
+        (UNIQUE, "update t set v = 1", "decide"),
+        (KEYED, "update t set v = 1", "decide"),
+        (KEYED, "update t set v = 1, key = 2", "whole"),
+        (KEYED, 'update t set "KEY" = 2', "whole"),
+        (KEYED, "update t set (v, key) = (1, 2)", "whole"),
+        (CHECKED, "update t set v = 1", "whole"),
+        (CHECKED, "delete from t", "decide"),
         (UNIQUE, "delete from t where v = 1", "decide"),
     ],
 )

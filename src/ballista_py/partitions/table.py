@@ -126,11 +126,6 @@ class TableSpec:
         """Whether runs of the data pipeline bring its rows from a source, and nothing else changes them."""
         return self.source is not None and not self.by_changes and self.query is None
 
-    @property
-    def is_constrained(self) -> bool:
-        """Whether a row can violate something that other rows of its statement do not show."""
-        return bool(self.primary_key or self.checks)
-
     def __attrs_post_init__(self) -> None:
         if self.distribution == "partitioned" and not self.spec.keys:
             raise PartitionKeysMissing(

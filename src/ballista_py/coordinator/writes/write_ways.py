@@ -13,7 +13,7 @@ from typing import Literal
 
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.changes import Local
-from ballista_py.sql.prune.changes import moves_rows
+from ballista_py.sql.prune.changes import moves_rows, sets_key
 
 Way = Literal["apply", "decide", "whole"]
 
@@ -34,6 +34,6 @@ def way_of_local(change: Local, table: TableSpec, *, partitions: int) -> Way:
     """
     if change.returning is not None:
         return "whole"
-    if moves_rows(change, table) or (change.assignments is not None and table.is_constrained):
+    if moves_rows(change, table) or (change.assignments is not None and (table.checks or sets_key(change, table))):
         return "whole"
     return "decide" if partitions > 1 else "apply"

@@ -160,6 +160,12 @@ def moves_rows(change: Local, table: TableSpec) -> bool:
     return any(name.lower() in keys for name, _ in change.assignments or ())
 
 
+def sets_key(change: Local, table: TableSpec) -> bool:
+    """Whether the statement sets a column of the primary key, so that its new values must be held against others."""
+    keys = {name.lower() for name in table.primary_key}
+    return any(name.lower() in keys for name, _ in change.assignments or ())
+
+
 def as_general(change: Local) -> General:
     """The same statement, to be run as a whole."""
     return General(table=change.table, text=change.text, sources=(), returning=change.returning is not None)
