@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from attrs import evolve
 
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError
@@ -12,7 +13,7 @@ from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.state.stores.store import local_path
 from ballista_py.storage.formats.files import read_data_file, write_data_file
-from ballista_py.storage.manifest import DataFile, ManifestDocument, Prepared, Retired, manifest_key
+from ballista_py.storage.manifest import DataFile, ManifestDocument, OriginalFile, Prepared, Retired, manifest_key
 from ballista_py.storage.upkeep.compaction import CompactionPolicy, to_compact
 from ballista_py.storage.upkeep.garbage import (
     GARBAGE_KEY,
@@ -234,8 +235,25 @@ def test_files_of_a_like_size_are_merged_up_to_a_bound():
     large = [DataFile(path=f"l{n}", rows=1, bytes=100 << 20) for n in range(8)]
     assert to_compact([*large, *small]) == tuple(small)
     assert to_compact(large) == ()
-    assert len(to_compact(small, policy=CompactionPolicy(max_bytes=350_000))) == 3
+    assert to_compact(small, policy=CompactionPolicy(max_bytes=350_000)) == ()
+    assert to_compact([*small, evolve(small[0], path="s9")], policy=CompactionPolicy(max_bytes=800_000)) == tuple(
+        small
+    )
     assert to_compact(small, [Prepared(attempt="a", token="a", remove=("s1",))]) == ()
+
+
+def test_files_of_a_bulk_load_stay_and_keep_no_small_ones_from_being_merged():
+    bulk = [DataFile(path=f"b{n}", rows=1, bytes=12 << 20) for n in range(40)]
+    small = [DataFile(path=f"s{n}", rows=1, bytes=3 << 20) for n in range(8)]
+    alike = [DataFile(path=f"a{n}", rows=1, bytes=(4 << 20) - 1) for n in range(8)]
+    assert to_compact(bulk) == ()
+    assert to_compact([*bulk, *small]) == tuple(small)
+    assert to_compact([bulk[0], *alike]) == tuple(alike)
+    vectors = [
+        evolve(file, original=OriginalFile(path="o", rows=9, bytes=12 << 20, checksum="", format="parquet"))
+        for file in small
+    ]
+    assert to_compact(vectors) == ()
 
 
 def test_compaction_rewrites_a_byte_a_few_times_however_many_writes_there_are():

@@ -17,13 +17,14 @@ from ballista_py.storage.manifest import DataFile, Prepared
 class CompactionPolicy:
     """Merge when `min_files` files of a like size are there; a merged file is about `max_bytes` at most.
 
-    Sizes are alike within a factor of `ratio`, and all files below `small_bytes` are.
+    Sizes are alike within a factor of `ratio`, and all files below `small_bytes` are. Who changes rows of the table
+    waits while files are merged, so `max_bytes` is what takes about a second.
     """
 
     min_files: int = 8
     small_bytes: int = 64 << 10
     ratio: int = 8
-    max_bytes: int = 128 << 20
+    max_bytes: int = 32 << 20
 
 
 def to_compact(
@@ -31,7 +32,9 @@ def to_compact(
 ) -> tuple[DataFile, ...]:
     """The files to merge into one now, in their order; none if there is nothing to gain.
 
-    Files that a prepared statement would remove stay, and none is merged while one waits that was made from all.
+    The smallest of a tier, as many as `max_bytes` holds: fewer than `min_files` are not worth it, so those of a bulk
+    load stay as they came. Files that a prepared statement would remove stay, and none is merged while one waits that
+    was made from all.
 
     >>> files = [DataFile(path=f"{n}.parquet", rows=1, bytes=700) for n in range(9)]
     >>> len(to_compact(files)), len(to_compact(files[:7]))
@@ -46,8 +49,9 @@ def to_compact(
         if file.path not in reserved and file.bytes_to_read < policy.max_bytes:
             tiers.setdefault(_tier(file.bytes_to_read, policy), []).append(file)
     for _, tier in sorted(tiers.items()):
-        if len(tier) >= policy.min_files:
-            return _within(tier, policy.max_bytes)
+        found = _within(tier, policy.max_bytes)
+        if len(found) >= policy.min_files:
+            return found
     return ()
 
 
@@ -59,11 +63,11 @@ def _tier(size: int, policy: CompactionPolicy) -> int:
 
 
 def _within(files: Sequence[DataFile], max_bytes: int) -> tuple[DataFile, ...]:
-    chosen: list[DataFile] = []
+    chosen: set[str] = set()
     size = 0
-    for file in files:
-        if chosen and size + file.bytes_to_read > max_bytes:
+    for file in sorted(files, key=lambda file: file.bytes_to_read):
+        if size + file.bytes_to_read > max_bytes:
             break
-        chosen.append(file)
+        chosen.add(file.path)
         size += file.bytes_to_read
-    return tuple(chosen) if len(chosen) > 1 else ()
+    return tuple(file for file in files if file.path in chosen)
