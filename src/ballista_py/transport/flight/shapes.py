@@ -142,6 +142,7 @@ _REWRITE = shape.fields(
     {},
     {
         "count": shape.maybe(shape.text),
+        "places": shape.maybe(shape.text),
         "rows": shape.maybe(shape.text),
         "deletes": shape.flag,
         "where": shape.maybe(shape.text),
