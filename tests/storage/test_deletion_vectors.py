@@ -69,6 +69,24 @@ def test_a_vector_of_a_vector_is_of_the_original(kept):
     assert len(read_data_file(store, second, ROWS.schema)) == second.rows == 89
 
 
+def test_a_vector_is_of_the_definition_of_its_original():
+    """Who knows an older one cannot tell what is in the file."""
+    store = MemoryStore()
+    file = write_data_file(store, "a", ROWS, "parquet", 3)
+    first = write_deletion_vector(store, "b", file, TEN)
+    assert (first.definition, original_of(first).definition) == (3, 3)
+    assert write_deletion_vector(store, "c", first, TEN).definition == 3
+
+
+@pytest.mark.parametrize("places", [[5, 3], [3, 3], [-1, 3], [3, 100]])
+def test_places_that_no_row_has_or_out_of_order_are_refused(places):
+    store = MemoryStore()
+    file = write_data_file(store, "a", ROWS)
+    vector = write_deletion_vector(store, "b", file, np.array(places))
+    with pytest.raises(DocumentUnreadable, match="names rows that 'a' does not have"):
+        read_places(store, vector)
+
+
 def test_no_statistic_says_more_than_is_true_of_the_rest():
     store = MemoryStore()
     file = write_data_file(store, "a", ROWS)

@@ -50,7 +50,8 @@ def decode(data: bytes, file: DataFile) -> Places:
     ascends = bool(np.all(gone[1:] > gone[:-1]))
     if not ascends or (len(gone) and not 0 <= gone[0] <= gone[-1] < original.rows):
         raise DocumentUnreadable(
-            f"deletion vector '{file.path}' names rows that '{original.path}' does not have", file=file.path
+            f"deletion vector '{file.path}' names rows that '{original.path}' does not have, or not in their order",
+            file=file.path,
         )
     if len(gone) != original.rows - file.rows:
         raise DocumentUnreadable(
