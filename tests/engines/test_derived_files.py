@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ballista_py.engines.apart.large import said_largest
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import LocalFile, RowsAtHand
 from ballista_py.errors import NotOwner, SqlError
@@ -141,6 +142,15 @@ def test_places_are_found_by_keys_of_every_type(kind, values):
             assert engine.places("t", 1, BY_KEY.replace("(n)", "(a, b)"), keys).tolist() == [place]
     finally:
         engine.close()
+
+
+def test_large_values_of_the_former_file_are_known_of_the_derived_one(duck):
+    large = pa.table([pa.array([1, 2]), ["x" * (2 << 20), "y"]], schema=NUMBERS)
+    duck.load("t", [RowsAtHand(file_id=1, rows=large)])
+    assert duck.derive("t", 2, 1, places(1))
+    duck.unload("t", [1])
+    assert said_largest(duck.query("select word from t", {"t": [2]}).schema) >= 2 << 20
+    assert duck.places("t", 2, f'select "{PLACE}" from "t" where word > \'\'') is None
 
 
 def test_an_altered_table_keeps_what_was_derived(duck):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -73,7 +74,7 @@ def test_views_and_common_table_expressions_mean_the_same(
     assert bool(named[0]) == (scans["t"] != [1, 3, 5, 7])
 
 
-@pytest.mark.parametrize("change", ["load", "unload", "drop"])
+@pytest.mark.parametrize("change", ["load", "unload", "drop", "derive"])
 def test_a_statement_sees_what_its_files_were_when_something_is_committed_while_it_is_bound(
     engine: DuckDBEngine, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,8 @@ def test_a_statement_sees_what_its_files_were_when_something_is_committed_while_
                     engine.load("t", [RowsAtHand(file_id=9, rows=ROWS)])
                 elif change == "unload":
                     engine.unload("t", [5])
+                elif change == "derive":
+                    assert engine.derive("t", 9, 1, np.array([0]))
                 else:
                     engine.drop_table("Order By")
             return self._cursor.sql(text)
@@ -108,15 +111,16 @@ def test_a_statement_sees_what_its_files_were_when_something_is_committed_while_
     pending: list[str] = []
     monkeypatch.setattr(HeldTables, "_named", disturbed)
     cursor = engine._root.cursor()
-    # All files that are loaded are wanted, so that nothing but the snapshot keeps a new one out.
-    wanted = {"t": list(range(8))}
+    # All files that are loaded are wanted, so that nothing but the snapshot keeps a new one out; or the one whose row
+    # gets another label.
+    wanted = {"t": [1] if change == "derive" else list(range(8))}
     asked = "select count(*) as n from t"
     if change == "unload":
         with pytest.raises(NotOwner):
             engine._tables.bind(Cursors(cursor), wanted, asked)
     else:
         prefix, relation = engine._tables.bind(Cursors(cursor), wanted, asked)
-        assert relation.fetchall() == [(8,)]
+        assert relation.fetchall() == [(len(wanted["t"]),)]
         assert prefix == ""
     assert not pending
     cursor.close()

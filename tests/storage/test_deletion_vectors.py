@@ -198,6 +198,24 @@ def test_every_engine_serves_a_vector_whatever_it_has_of_the_original(kept, make
     engine.close()
 
 
+def test_a_vector_is_not_derived_from_one_that_lacks_other_rows(kept):
+    """As those of two attempts at one statement are, the first of which came to nothing."""
+    store, file = kept
+    other = write_deletion_vector(store, "b", file, TEN)
+    vector = write_deletion_vector(store, "c", file, np.array([10, 11]))
+    engine, runtime = Counted(DuckDBEngine()), SystemRuntime()
+    loaded = LoadedFiles(engine, FileCache(store), HydrationMeter(runtime), map, runtime)
+    loaded.prepare("t", ROWS.schema)
+    for known in (other, file, vector):
+        loaded.load("t", [known])
+    batches = engine.query("select k from t", {"t": [loaded.ids("t")["c"]]}).batches()
+    assert sorted(k for batch in batches for k in batch.column(0).to_pylist()) == [
+        n for n in range(100) if n not in (10, 11)
+    ]
+    assert engine.derived == 1
+    engine.close()
+
+
 @pytest.fixture
 def owner(world, monkeypatch):
     """An owner of a table with a primary key, to which ten rows are a large file."""
