@@ -216,6 +216,19 @@ def test_a_vector_is_not_derived_from_one_that_lacks_other_rows(kept):
     engine.close()
 
 
+def test_a_vector_is_derived_from_nothing_but_its_original():
+    store, engine, runtime = MemoryStore(), DuckDBEngine(), SystemRuntime()
+    loaded = LoadedFiles(engine, FileCache(store), HydrationMeter(runtime), map, runtime)
+    loaded.prepare("t", ROWS.schema)
+    for place, name in enumerate("ab"):
+        rows = ROWS.set_column(0, "k", pa.array(range(1_000 * place, 1_000 * place + 100)))
+        file = write_data_file(store, name, rows)
+        loaded.load("t", [write_deletion_vector(store, f"{name}.deletions", file, np.arange(place + 1))])
+    batches = engine.query("select min(k) as k from t", {"t": [loaded.ids("t")["b.deletions"]]}).batches()
+    assert [k for batch in batches for k in batch.column(0).to_pylist()] == [1_002]
+    engine.close()
+
+
 @pytest.fixture
 def owner(world, monkeypatch):
     """An owner of a table with a primary key, to which ten rows are a large file."""
