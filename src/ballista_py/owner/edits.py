@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -24,14 +25,14 @@ MAX_GONE = 4  # one in so many rows of a file may be gone
 
 @define
 class PartitionEdit:
-    """Used by one thread. `folder` is a fresh one, for deletion vectors; `staged` are the files of the engine."""
+    """Used by one thread. `fresh` gives a folder of its own for deletion vectors; `staged` are the engine's files."""
 
     store: ConditionalStore
     staged: LoadedFiles
     table: TableSpec
     partition: int
     spool: RowSpool
-    folder: str
+    fresh: Callable[[], str]
     affected: int = field(default=0, init=False)
     _removed: list[str] = field(factory=list, init=False)
     _vectors: list[DataFile] = field(factory=list, init=False)
@@ -47,7 +48,7 @@ class PartitionEdit:
     def take(self, file: DataFile, file_id: int, newly: Places) -> None:
         """Have the rows at these places go from a file, by a deletion vector in its place."""
         gone = np.union1d(self._gone(file), newly)
-        vector = write_deletion_vector(self.store, f"{self.folder}/{len(self._vectors)}.deletions", file, gone)
+        vector = write_deletion_vector(self.store, f"{self.fresh()}/0.deletions", file, gone)
         self._vectors.append(vector)
         self.staged.stage_vector(self.table.name, vector, file_id, gone, newly)
         self._removed.append(file.path)

@@ -107,8 +107,11 @@ class OwnerFiles:
             return PartitionChange((), tuple(file.path for file in here), sum(file.rows for file in here))
         here = may_hold(here, file_pruner(rewrite.where, rewrite.alias, table))
         loaded = self.loaded(target, partition, here)
-        folder = f"{data_prefix(table.folder)}{self._runtime.new_id()}"
-        edit = PartitionEdit(self._store, self._holder.files, table, partition, self._spool(table, map), folder)
+
+        def fresh() -> str:
+            return f"{data_prefix(table.folder)}{self._runtime.new_id()}"
+
+        edit = PartitionEdit(self._store, self._holder.files, table, partition, self._spool(table, map), fresh)
         try:
             if rewrite.count is not None and self._hold_none(table, rewrite.count, _small(here), loaded, streams):
                 here = [file for file in here if file.rows >= SMALL_ROWS]
