@@ -209,13 +209,18 @@ def ranges(wanted: Collection[int], loaded: Sequence[int]) -> list[tuple[int, in
     [(1, 3), (8, 9)]
     >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 8, 9, 20])
     [(1, 9)]
+
+    None goes from the labels of rows that are there to those of rows that are gone: what is loaded next is between them.
+
+    >>> ranges({3, FIRST_GONE + 1}, [3, FIRST_GONE + 1])
+    [(3, 3), (1073741825, 1073741825)]
     """
     found: list[tuple[int, int]] = []
     open_range = False
     for label in loaded:
         if label not in wanted:
             open_range = False
-        elif open_range:
+        elif open_range and (label < FIRST_GONE or found[-1][1] >= FIRST_GONE):
             found[-1] = (found[-1][0], label)
         else:
             found.append((label, label))
