@@ -210,7 +210,7 @@ def ranges(wanted: Collection[int], loaded: Sequence[int]) -> list[tuple[int, in
     >>> ranges({1, 2, 3, 8, 9}, [1, 2, 3, 8, 9, 20])
     [(1, 9)]
 
-    None goes from the labels of rows that are there to those of rows that are gone: what is loaded next is between them.
+    None goes from labels of rows that are there to those of rows that are gone: what is loaded next is between.
 
     >>> ranges({3, FIRST_GONE + 1}, [3, FIRST_GONE + 1])
     [(3, 3), (1073741825, 1073741825)]

@@ -34,7 +34,7 @@ _LOOK = '"can be read"'  # by nobody but `is_broken`: no statement and no table 
 HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
-MAX_LOOSE_BYTES = 32 << 20  # in memory until they are packed: what an executor takes goes up and down by twice that
+MAX_LOOSE_BYTES = 32 << 20  # in memory until they are packed
 CHECKPOINT_BYTES = 256 << 20  # after which the engine packs by itself, whoever waits for it
 
 
