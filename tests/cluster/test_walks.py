@@ -1,6 +1,7 @@
 """How many modules of ours a statement enters, over all processes: a reader of it has to know these rooms.
 
-The numbers are ceilings that only go down; they went up once, when history, traces and jobs came. Counted are client,
+The numbers are ceilings that only go down; they went up when history, traces and jobs came, and by three for an UPDATE
+when deletion vectors did. Counted are client,
 scheduler and executors; loops, control streams and the port of HTTP, which go on without a statement, are not. Each is
 the least of three runs.
 """
@@ -23,7 +24,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 157, "ingest": 137, "create": 176, "update": 172}
+CEILINGS = {"select": 157, "ingest": 137, "create": 176, "update": 175}
 
 
 @pytest.fixture(scope="module")
