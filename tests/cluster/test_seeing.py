@@ -193,7 +193,9 @@ def test_every_figure_is_what_was_done(seen):
     assert assigned.keys() == epochs.keys()
     assert all(assigned[table] >= count for table, count in epochs.items())
     written = by(figure("dataset_acceleration_snapshot_write_bytes"), "table")
-    assert written == {("events",): seen.tables["events"]["bytes"]}  # the first rows of the other are no owner's
+    assert written.keys() == {("events",)}  # the first rows of the other are no owner's
+    # What is sent again is written again: on a busy machine one file was, of which the table has one.
+    assert written[("events",)] >= seen.tables["events"]["bytes"] > 0
     files = measured("dataset_acceleration_snapshot_write_duration_ms")
     assert files[("events",)] >= 4
     loaded = by(figure("dataset_acceleration_snapshot_bootstrap_bytes"), "table")

@@ -1,9 +1,8 @@
 """How many modules of ours a statement enters, over all processes: a reader of it has to know these rooms.
 
-The numbers are ceilings that only go down; they went up when history, traces and jobs came, and by three for an UPDATE
-when deletion vectors did. Counted are client,
-scheduler and executors; loops, control streams and the port of HTTP, which go on without a statement, are not. Each is
-the least of three runs.
+The numbers are ceilings that only go down; they went up when history, traces and jobs came, and by three for an
+UPDATE when deletion vectors did. Counted are client, scheduler and executors; loops, control streams and the port of
+HTTP, which go on without a statement, are not. Each is the least of three runs.
 """
 
 from __future__ import annotations
