@@ -194,7 +194,7 @@ def test_every_figure_is_what_was_done(seen):
     assert all(assigned[table] >= count for table, count in epochs.items())
     written = by(figure("dataset_acceleration_snapshot_write_bytes"), "table")
     assert written.keys() == {("events",)}  # the first rows of the other are no owner's
-    # What is sent again is written again: on a busy machine one file was, of which the table has one.
+    # More was seen once, on a busy machine: most probably a statement was sent again, and its file written again.
     assert written[("events",)] >= seen.tables["events"]["bytes"] > 0
     files = measured("dataset_acceleration_snapshot_write_duration_ms")
     assert files[("events",)] >= 4
