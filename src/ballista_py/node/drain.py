@@ -17,7 +17,9 @@ from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.transport.flight.server import FlightServer
 
-QUIET_MS = 500.0  # without a call: whoever was given a ticket has come for the rows
+# Without a call: whoever was given a ticket has come for the rows, and a client that asks now and then, and knows of
+# this scheduler only, has asked once more, and was told of the others.
+QUIET_MS = 2_000.0
 STALLED_MS = 10_000.0  # without a partition that moved: there is nobody to take the rest
 POLL_MS = 100.0
 
