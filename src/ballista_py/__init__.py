@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
+    from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job
 
 __version__ = "0.1.0"
 
@@ -122,6 +123,7 @@ _HOMES = {
     "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
+    "transport.table_read.read_job": ("ReadJob", "ReadPartition", "read_job"),
 }
 _MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.
@@ -178,6 +180,8 @@ __all__ = [
     "Promise",
     "QueryResult",
     "QueryStream",
+    "ReadJob",
+    "ReadPartition",
     "ReapReport",
     "Reaper",
     "ReconcileReport",
@@ -215,6 +219,7 @@ __all__ = [
     "diff_partitions",
     "fence",
     "open_store",
+    "read_job",
     "register_bucket",
 ]
 

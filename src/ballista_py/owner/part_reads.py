@@ -22,9 +22,10 @@ from ballista_py.storage.formats.deletion_vector import numbered
 from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
-from ballista_py.storage.reads.files import PartFile, Position, ReadFiles
+from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import ReadLeases
 from ballista_py.transport.table_read.exchange import PartAnswer
+from ballista_py.transport.table_read.tally import Position
 
 KNOWN_READS = 64
 KNOWN_FILES = 200_000  # of all read jobs that are remembered together

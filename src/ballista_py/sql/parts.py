@@ -94,6 +94,22 @@ _MEETING = (
 )
 
 
+def rows_of(fragment_sql: str, table: str, columns: Sequence[str]) -> str:
+    """The SQL that gives these columns of the rows that a fragment over a table looks at.
+
+    >>> rows_of("SELECT COUNT(*) AS n FROM t WHERE t.a > 1 GROUP BY t.b", "t", ["a", "b"])
+    'SELECT "a", "b" FROM "t" WHERE t.a > 1'
+    """
+    tree = _tree(fragment_sql)
+    rows = exp.select(*(exp.column(exp.to_identifier(name, quoted=True)) for name in columns))
+    rows = rows.from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    where = tree.args.get("where")
+    is_plain = isinstance(tree, exp.Select) and not tree.args.get("joins") and not tree.args.get("with_")
+    if where is not None and is_plain and where.find(exp.Query, exp.Window) is None:
+        rows = rows.where(where.this.copy())
+    return rows.sql("duckdb")
+
+
 def _counts_only(tree: exp.Expr) -> bool:
     return all(isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
 

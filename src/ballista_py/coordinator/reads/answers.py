@@ -31,6 +31,7 @@ class ReadAnswers:
             target_bytes=plan.hints.target_bytes,
             max_partitions=plan.hints.max_partitions,
             prefer_client_processing=plan.hints.prefer_client_processing,
+            lease_ms=plan.hints.lease_ms,
         )
         one_instant = plan.consistency == pb.CONSISTENCY_SNAPSHOT
         return _slices(self.reads.begin(text, hints, client, one_instant=one_instant))

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from attrs import frozen
 
 from ballista_py.errors import Unsupported
-from ballista_py.sql.parts import columns_read, is_row_by_row
+from ballista_py.sql.parts import columns_read, is_row_by_row, rows_of
 from ballista_py.sql.plan import Catalog, QueryPlan
 
 
@@ -28,10 +28,11 @@ class PartPlan:
     relation: str
 
 
-def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str]) -> PartPlan:
+def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, little: bool = False) -> PartPlan:
     """The parts of a planned query; `named` are the tables that its text may mean.
 
-    Raises `Unsupported` for one that reads no table, or more than one.
+    With `little` parts give the rows and columns that it needs, and all else is left to do. Raises `Unsupported` for
+    one that reads no table, or more than one.
     """
     tables = {table.table for fragment in plan.fragments for table in fragment.tables} or set(named)
     if len(tables) != 1:
@@ -44,6 +45,17 @@ def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str]) -> Part
     names = catalog.tables[table].schema.names
     if len(plan.fragments) == 1 and not plan.broadcasts and len(plan.fragments[0].tables) == 1:
         fragment, read = plan.fragments[0], plan.fragments[0].tables[0]
+        if little and not is_row_by_row(fragment.sql):
+            columns = columns_read(fragment.sql, names)
+            return PartPlan(
+                table=table,
+                partitions=read.partitions,
+                sql=rows_of(fragment.sql, table, columns),
+                columns=columns,
+                divides=not read.whole,
+                rest=plan.sql,
+                relation=table,
+            )
         return PartPlan(
             table=table,
             partitions=read.partitions,

@@ -24,7 +24,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.kind import refusal, statement_kind
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
-from ballista_py.storage.reads.leases import LEASE_MS, ReadLeases
+from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
 from ballista_py.transport.flight.wire import to_json
 from ballista_py.transport.security.signed_tickets import TicketSigner, safe_location
 from ballista_py.transport.table_read.tickets import ReadTicket
@@ -39,6 +39,7 @@ class ReadHints:
     target_bytes: int = 0
     max_partitions: int = 0
     prefer_client_processing: bool = False
+    lease_ms: int = 0
 
 
 @frozen(kw_only=True)
@@ -90,10 +91,17 @@ class TableReads:
         """
         if statement_kind(statement) != "query":
             raise refusal(statement)
+        if hints.lease_ms > LONGEST_MS:
+            raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
         text = self.queries.spelled(statement)
         plan, view = self.queries.planned(text, fresh=True)
         named = words_of(text) & {name.lower() for name in view.catalog.tables}
-        made = part_plan(plan, view.catalog, [name for name in view.catalog.tables if name.lower() in named])
+        made = part_plan(
+            plan,
+            view.catalog,
+            [name for name in view.catalog.tables if name.lower() in named],
+            little=hints.prefer_client_processing,
+        )
         table = view.catalog.tables[made.table]
         snapshot = self._snapshots.of(
             table, view.catalog.maps[made.table], made.partitions, one_instant=one_instant
@@ -117,11 +125,12 @@ class TableReads:
             columns=made.columns,
         )
         given = self.queries.engine.describe(made.sql, {table.name: table.schema})
-        read_id = self.leases.take(files, client, snapshot.fixed_ms)
+        lease_ms = hints.lease_ms or LEASE_MS
+        read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         digest = self.leases.read(read_id).digest
         return PlannedRead(
             read_id=read_id,
-            lease_ms=LEASE_MS,
+            lease_ms=lease_ms,
             output=plan.output,
             plan=made,
             given=given,

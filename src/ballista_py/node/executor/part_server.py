@@ -14,10 +14,10 @@ from ballista_py.errors import TryLater
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
-from ballista_py.storage.reads.files import Position
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.security.signed_tickets import TicketCheck
 from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Refused, Rejected
+from ballista_py.transport.table_read.tally import Position
 from ballista_py.transport.table_read.tickets import ReadTicket
 
 # More at once take memory and are no faster.

@@ -29,18 +29,6 @@ _SCHEMA = pa.schema(
 )
 
 
-@frozen(order=True)
-class Position:
-    """Where unprocessed rows begin: row `row` of the section (file) `section` of a part.
-
-    >>> Position(1, 0) > Position(0, 9)
-    True
-    """
-
-    section: int = 0
-    row: int = 0
-
-
 @frozen(kw_only=True)
 class PartFile:
     """A data file of a part, and the partition of the table that its rows are of."""

@@ -52,16 +52,18 @@ class Scan(_message.Message):
     def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class Hints(_message.Message):
-    __slots__ = ("max_clients", "max_partitions", "target_bytes", "prefer_client_processing")
+    __slots__ = ("max_clients", "max_partitions", "target_bytes", "prefer_client_processing", "lease_ms")
     MAX_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     MAX_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     TARGET_BYTES_FIELD_NUMBER: _ClassVar[int]
     PREFER_CLIENT_PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     max_clients: int
     max_partitions: int
     target_bytes: int
     prefer_client_processing: bool
-    def __init__(self, max_clients: _Optional[int] = ..., max_partitions: _Optional[int] = ..., target_bytes: _Optional[int] = ..., prefer_client_processing: _Optional[bool] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, max_clients: _Optional[int] = ..., max_partitions: _Optional[int] = ..., target_bytes: _Optional[int] = ..., prefer_client_processing: _Optional[bool] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
     __slots__ = ("name", "version")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeAlias
@@ -11,18 +10,17 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.storage.reads.files import Position
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.flight.calls import CallContext, OpenCall
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.messages import known, pb
+from ballista_py.transport.table_read.tally import NO_COLUMNS, Position, Tally
 
 READ_VERB = "DoExchange table_read"
 CHUNK_BYTES = 4 << 20
 MOST_CREDIT = 64
-NO_COLUMNS = pa.schema([])
 
 
 @frozen(kw_only=True)
@@ -91,23 +89,6 @@ class PartServer(Protocol):
         """Begin the answer, or say why not. Raises `Unauthenticated` for a ticket that does not count, and
         `SnapshotGone` for a job that is over."""
         ...
-
-
-class Tally:
-    """What both ends count."""
-
-    def __init__(self) -> None:
-        self.rows = self.chunks = self.crc32 = 0
-
-    def add(self, rows: int) -> None:
-        """Count a chunk."""
-        self.rows += rows
-        self.chunks += 1
-        self.crc32 = zlib.crc32(rows.to_bytes(8, "little"), self.crc32)
-
-    def message(self) -> Any:
-        """The `Trailer`."""
-        return pb.Trailer(rows=self.rows, chunks=self.chunks, crc32=self.crc32)
 
 
 def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, writer: Writer) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.storage.reads.files import Position
 from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
-from ballista_py.transport.table_read.exchange import NO_COLUMNS, Tally
 from ballista_py.transport.table_read.messages import known, packed, pb
+from ballista_py.transport.table_read.tally import NO_COLUMNS, Position, Tally
 
 WINDOW_CHUNKS = 2
 

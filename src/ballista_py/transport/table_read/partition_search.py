@@ -19,12 +19,12 @@ from ballista_py.errors import (
     TryLater,
 )
 from ballista_py.runtime import Runtime
-from ballista_py.storage.reads.files import Position
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.table_read.agent import Agent
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
+from ballista_py.transport.table_read.tally import Position
 
 if TYPE_CHECKING:
     from ballista_py.transport.table_read.read_job import ReadPartition

@@ -55,6 +55,14 @@ class ReadPartition:
         search = PartitionSearch(self, runtime or SystemRuntime())
         return search.processed() if process else search.processed_here()
 
+    def renew(self, runtime: Runtime | None = None) -> int:
+        """Keep the files of the job on; for how many milliseconds. Raises `SnapshotGone` if they may be gone."""
+        agent = Agent(self.source, runtime or SystemRuntime())
+        try:
+            return int(agent.ask("Renew", pb.Renew(read_id=self.read_id), "Renewed").lease_ms)
+        finally:
+            agent.close()
+
     def to_table(self) -> pa.Table:
         """All rows. Raises as `batches`."""
         return pa.Table.from_batches(self.batches(), schema=self.schema)
@@ -62,6 +70,23 @@ class ReadPartition:
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as pyarrow, DuckDB and polars read them. Raises as `batches`."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+
+def rows_of(
+    partitions: Sequence[ReadPartition], *, process: bool = True, runtime: Runtime | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of partitions of one read job, one after the other; it is renewed while they are read.
+
+    Raises as `ReadPartition.batches`.
+    """
+    runtime = runtime or SystemRuntime()
+    due_ms = -1.0
+    for partition in partitions:
+        for batch in partition.batches(process=process, runtime=runtime):
+            now_ms = runtime.monotonic_ms()
+            if now_ms > due_ms:
+                due_ms = now_ms + partition.renew(runtime) / 3
+            yield batch
 
 
 class ReadJob:
@@ -112,13 +137,7 @@ class ReadJob:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all partitions, one after the other, before the remainder. The job is renewed meanwhile."""
-        renewed_ms = self._runtime.monotonic_ms()
-        for partition in self.partitions:
-            for batch in partition.batches(runtime=self._runtime):
-                if self._runtime.monotonic_ms() - renewed_ms > self.lease_ms / 3:
-                    self.renew()
-                    renewed_ms = self._runtime.monotonic_ms()
-                yield batch
+        return rows_of(self.partitions, runtime=self._runtime)
 
     def read(self) -> pa.Table:
         """The whole answer, here: all partitions one after the other, and the remainder over them.
@@ -159,6 +178,7 @@ def read_job(
     max_partitions: int | None = None,
     target_bytes: int | None = None,
     consistency: Consistency = "snapshot",
+    lease: float | None = None,
     token: str | Secret | None = None,
     tls: Tls | None = None,
     runtime: Runtime | None = None,
@@ -166,9 +186,9 @@ def read_job(
     """Begin a read job: of a `query` over one table, or of a `table`, its `columns` (all) and rows (`filter`, in SQL).
 
     All partitions show one instant of the table, however long they are read, and whatever is changed meanwhile: the job
-    keeps the files, for 15 minutes from each `renew`, at most a day. The rows come from the executors, and pass no
-    scheduler. With `consistency="decided"` statements over several partitions are seen in all or none, and others as
-    each partition stands when it is looked at: for tables that are never still.
+    keeps the files, for `lease` seconds (15 minutes) from each `renew`, at most a day. The rows come from the
+    executors, and pass no scheduler. With `consistency="decided"` statements over several partitions are seen in all or
+    none, and others as each partition stands when it is looked at: for tables that are never still.
 
     `max_partitions` and `target_bytes` of data files (64 MiB) say how finely the job is cut. `url`, `token` and `tls`
     as for `connect`.
@@ -185,7 +205,11 @@ def read_job(
     source = ReadSource(url=url, token=secret, tls=tls)
     agent = Agent(source, runtime)
     plan = pb.Plan(
-        hints=pb.Hints(max_partitions=max_partitions or 0, target_bytes=target_bytes or 0),
+        hints=pb.Hints(
+            max_partitions=max_partitions or 0,
+            target_bytes=target_bytes or 0,
+            lease_ms=int((lease or 0) * 1e3),
+        ),
         client=pb.ClientInfo(name="ballista_py"),
         consistency=_CONSISTENCIES[consistency],
         dialect=dialect or "",
@@ -203,4 +227,4 @@ def read_job(
 
 _CONSISTENCIES = {"snapshot": pb.CONSISTENCY_SNAPSHOT, "decided": pb.CONSISTENCY_DECIDED}
 
-__all__ = ["ReadJob", "ReadPartition", "read_job"]
+__all__ = ["ReadJob", "ReadPartition", "read_job", "rows_of"]
