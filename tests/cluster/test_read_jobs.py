@@ -55,7 +55,7 @@ def table(shared, request):
 
 def test_all_partitions_show_one_instant_whatever_is_changed_meanwhile(shared, table):
     before = shared.sql(f"select * from {table}").sort_by("id")
-    with read_job(url_of(shared), table=table, target_bytes=100_000) as job:
+    with read_job(url_of(shared), table=table, target_bytes=10_000) as job:
         assert len(job.partitions) > 2
         first = job.partitions[0].to_table()
         shared.sql(f"update {table} set v = v + 100 where id % 2 = 0")
@@ -223,7 +223,7 @@ def test_nodes_that_die_amid_a_job_lose_none_of_its_rows():
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(6, id)"])
         for start in range(0, 120_000, 20_000):
             cluster.ingest("t", rows_of(start, start + 20_000))
-        with read_job(url_of(cluster), table="t", columns=["id"], target_bytes=40_000) as job:
+        with read_job(url_of(cluster), table="t", columns=["id"], target_bytes=20_000) as job:
             found: list[int] = []
             partitions = list(job.partitions)
             for number, partition in enumerate(partitions):

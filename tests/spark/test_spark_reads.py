@@ -1,4 +1,4 @@
-"""The format `ballista` in Spark: the same rows as the cluster gives, in parallel, of one instant; over Connect, too."""
+"""The format `ballista` in Spark: the rows that the cluster gives, in parallel, of one instant; over Connect, too."""
 
 from __future__ import annotations
 
