@@ -19,7 +19,7 @@ from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.spark.pushed_filters import condition_of
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.table_read.partition_search import done_here
-from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job, rows_of
+from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job, rows_of, schema_of_read
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -61,8 +61,10 @@ class BallistaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, as the cluster has them now. Raises `ConfigError` for a type that Spark does not have."""
-        with _begun(self.asked, self.asked.get("filter", ""), lease=60.0) as job:
-            return _spark_schema(job.schema)
+        asked = self.asked
+        return _spark_schema(
+            schema_of_read(asked["url"], asked.get("query"), **_what(asked, asked.get("filter", "")))
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         # Spark 4.3 keeps what was pushed for other uses of the dataframe: nobody gets that unasked.
@@ -158,23 +160,29 @@ def _checked(asked: dict[str, str]) -> dict[str, str]:
 
 
 def _begun(asked: dict[str, str], condition: str, lease: float) -> ReadJob:
-    columns = [name.strip() for name in asked.get("columns", "").split(",") if name.strip()]
     consistency = asked.get("consistency", "snapshot")
     if consistency not in ("snapshot", "decided"):
         raise ConfigError(f"the option 'consistency' is snapshot or decided, not '{consistency}'")
     return read_job(
         asked["url"],
         asked.get("query"),
-        table=asked.get("table"),
-        columns=columns,
-        filter=condition,
         max_partitions=_number(asked, "maxpartitions"),
         target_bytes=_number(asked, "targetbytes"),
         consistency=consistency,  # type: ignore[arg-type]
         lease=lease,
-        token=asked.get("token"),
-        tls=Tls(ca_file=asked["tlsca"]) if "tlsca" in asked else None,
+        **_what(asked, condition),
     )
+
+
+def _what(asked: dict[str, str], condition: str) -> dict[str, Any]:
+    """What is read, and who reads it."""
+    return {
+        "table": asked.get("table"),
+        "columns": [name.strip() for name in asked.get("columns", "").split(",") if name.strip()],
+        "filter": condition,
+        "token": asked.get("token"),
+        "tls": Tls(ca_file=asked["tlsca"]) if "tlsca" in asked else None,
+    }
 
 
 def _number(asked: dict[str, str], name: str) -> int | None:

@@ -27,6 +27,8 @@ class ReadAnswers:
         queries = self.reads.queries
         with queries.reading(text, dialect=dialect):
             text = engine_sql(text) if dialect is None else queries.engine_sql(text, dialect)
+        if plan.schema_only:
+            return pb.Slices(schema=_bytes(self.reads.described(text)))
         hints = ReadHints(
             target_bytes=plan.hints.target_bytes,
             max_partitions=plan.hints.max_partitions,

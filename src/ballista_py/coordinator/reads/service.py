@@ -89,8 +89,7 @@ class TableReads:
         Raises `SqlError` and the other planning errors, `Unsupported` for a query that is not over one table,
         `TryLater` as `Snapshots.of`, and `ConfigError` for too many files.
         """
-        if statement_kind(statement) != "query":
-            raise refusal(statement)
+        _require_query(statement)
         if hints.lease_ms > LONGEST_MS:
             raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
         text = self.queries.spelled(statement)
@@ -137,6 +136,11 @@ class TableReads:
             base=plain(files.base),
             parts=self._placed(read_id, digest, files, range(len(parts)), view, client),
         )
+
+    def described(self, statement: str) -> pa.Schema:
+        """The columns of the answer that a read job of the query would have. Raises `SqlError`."""
+        _require_query(statement)
+        return self.queries.describe(statement)
 
     def renew(self, read_id: str, client: str) -> int:
         """For how many milliseconds from now the files are kept. Raises `SnapshotGone`."""
@@ -204,6 +208,11 @@ class TableReads:
             if name in view.addresses
         )
         return [location for location in found if location is not None]
+
+
+def _require_query(statement: str) -> None:
+    if statement_kind(statement) != "query":
+        raise refusal(statement)
 
 
 def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:

@@ -24,7 +24,7 @@ BEHAVIOUR_ALWAYS_ACCEPT: Behaviour
 BEHAVIOUR_ALWAYS_REFUSE: Behaviour
 
 class Plan(_message.Message):
-    __slots__ = ("substrait", "sql", "scan", "hints", "client", "consistency", "dialect")
+    __slots__ = ("substrait", "sql", "scan", "hints", "client", "consistency", "dialect", "schema_only")
     SUBSTRAIT_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class Plan(_message.Message):
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_ONLY_FIELD_NUMBER: _ClassVar[int]
     substrait: bytes
     sql: str
     scan: Scan
@@ -39,7 +40,8 @@ class Plan(_message.Message):
     client: ClientInfo
     consistency: Consistency
     dialect: str
-    def __init__(self, substrait: _Optional[bytes] = ..., sql: _Optional[str] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., hints: _Optional[_Union[Hints, _Mapping]] = ..., client: _Optional[_Union[ClientInfo, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., dialect: _Optional[str] = ...) -> None: ...
+    schema_only: bool
+    def __init__(self, substrait: _Optional[bytes] = ..., sql: _Optional[str] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., hints: _Optional[_Union[Hints, _Mapping]] = ..., client: _Optional[_Union[ClientInfo, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., dialect: _Optional[str] = ..., schema_only: _Optional[bool] = ...) -> None: ...
 
 class Scan(_message.Message):
     __slots__ = ("table", "columns", "filter")

@@ -196,28 +196,18 @@ def read_job(
     Raises `SqlError`, `Unsupported` for a query that is not over one table, `TryLater` for a table that is never still,
     `MissingExtra` without protobuf, and as `connect`.
     """
-    if (query is None) == (table is None):
-        raise ConfigError("a read job is of a query or of a table: give one of them")
-    if query is not None and (columns or filter):
-        raise ConfigError("columns and filter are for a table: write them into the query")
-    runtime = runtime or SystemRuntime()
-    secret = Secret(token) if isinstance(token, str) else token
-    source = ReadSource(url=url, token=secret, tls=tls)
-    agent = Agent(source, runtime)
-    plan = pb.Plan(
-        hints=pb.Hints(
+    plan = _plan(query, table, columns, filter, dialect)
+    plan.hints.CopyFrom(
+        pb.Hints(
             max_partitions=max_partitions or 0,
             target_bytes=target_bytes or 0,
             lease_ms=int((lease or 0) * 1e3),
-        ),
-        client=pb.ClientInfo(name="ballista_py"),
-        consistency=_CONSISTENCIES[consistency],
-        dialect=dialect or "",
+        )
     )
-    if query is not None:
-        plan.sql = query
-    else:
-        plan.scan.CopyFrom(pb.Scan(table=table, columns=columns, filter=filter))
+    plan.consistency = _CONSISTENCIES[consistency]
+    runtime = runtime or SystemRuntime()
+    source = _source(url, token, tls)
+    agent = Agent(source, runtime)
     try:
         return ReadJob(source, agent, agent.ask("Plan", plan, "Slices"), runtime)
     except BaseException:
@@ -225,6 +215,45 @@ def read_job(
         raise
 
 
+def schema_of_read(
+    url: str,
+    query: str | None = None,
+    *,
+    table: str | None = None,
+    columns: Sequence[str] = (),
+    filter: str = "",  # noqa: A002
+    token: str | Secret | None = None,
+    tls: Tls | None = None,
+) -> pa.Schema:
+    """The columns that a read job would give, as of now; nothing is begun. Raises as `read_job`."""
+    plan = _plan(query, table, columns, filter, None)
+    plan.schema_only = True
+    agent = Agent(_source(url, token, tls), SystemRuntime())
+    try:
+        return read_schema(agent.ask("Plan", plan, "Slices").schema)
+    finally:
+        agent.close()
+
+
+def _plan(
+    query: str | None, table: str | None, columns: Sequence[str], condition: str, dialect: str | None
+) -> Any:
+    if (query is None) == (table is None):
+        raise ConfigError("a read job is of a query or of a table: give one of them")
+    if query is not None and (columns or condition):
+        raise ConfigError("columns and filter are for a table: write them into the query")
+    plan = pb.Plan(client=pb.ClientInfo(name="ballista_py"), dialect=dialect or "")
+    if query is not None:
+        plan.sql = query
+    else:
+        plan.scan.CopyFrom(pb.Scan(table=table, columns=columns, filter=condition))
+    return plan
+
+
+def _source(url: str, token: str | Secret | None, tls: Tls | None) -> ReadSource:
+    return ReadSource(url=url, token=Secret(token) if isinstance(token, str) else token, tls=tls)
+
+
 _CONSISTENCIES = {"snapshot": pb.CONSISTENCY_SNAPSHOT, "decided": pb.CONSISTENCY_DECIDED}
 
-__all__ = ["ReadJob", "ReadPartition", "read_job", "rows_of"]
+__all__ = ["ReadJob", "ReadPartition", "read_job", "rows_of", "schema_of_read"]
