@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGone
-from ballista_py.partitions.columns import plain
+from ballista_py.partitions.columns import conformed, plain
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.deletion_vector import numbered
@@ -104,8 +104,8 @@ class PartReads:
         """
         running = self._running(read, self.part(read, number))
         return PartAnswer(
-            schema=running.schema,
-            batches=((Position(), batch) for batch in running.batches()),
+            schema=read.given,
+            batches=((Position(), batch) for batch in conformed(running.batches(), read.given)),
             processed=True,
             cancel=running.cancel,
         )

@@ -113,6 +113,7 @@ class TableReads:
             max_parts=min(hints.max_partitions or MAX_PARTS, MAX_PARTS),
             divides=made.divides,
         )
+        given = self.queries.engine.describe(made.sql, {table.name: table.schema})
         files = ReadFiles(
             table=table.name,
             folder=table.folder,
@@ -122,8 +123,8 @@ class TableReads:
             definition=table.definition,
             plan=made.sql,
             columns=made.columns,
+            given=given,
         )
-        given = self.queries.engine.describe(made.sql, {table.name: table.schema})
         lease_ms = hints.lease_ms or LEASE_MS
         read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         digest = self.leases.read(read_id).digest

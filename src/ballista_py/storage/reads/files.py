@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, DocumentUnreadable
 from ballista_py.storage.manifest import DataFile, OriginalFile
@@ -42,7 +42,8 @@ class ReadFiles:
     """The files of `parts`, each in the order in which its rows are given, and what is to be done with them.
 
     `table` is what the table was called, `folder` and `incarnation` tell which one it was, `schema` are its columns by
-    that `definition`. `plan` is SQL over the rows of a part, which are called as the table, and reads these `columns`.
+    that `definition`. `plan` is SQL over the rows of a part, which are called as the table, reads these `columns` and
+    gives the columns `given`.
     """
 
     table: str
@@ -53,6 +54,7 @@ class ReadFiles:
     definition: int = 0
     plan: str = ""
     columns: tuple[str, ...] = ()
+    given: pa.Schema = field(factory=lambda: pa.schema([]))
 
     @property
     def base(self) -> pa.Schema:
@@ -89,6 +91,7 @@ class ReadFiles:
             "plan": self.plan,
             "reads": json.dumps(self.columns),
             "columns": self.schema.serialize().to_pybytes(),
+            "given": self.given.serialize().to_pybytes(),
         }
         schema = _SCHEMA.with_metadata(said)
         sink = pa.BufferOutputStream()
@@ -118,6 +121,7 @@ class ReadFiles:
             definition=int(said["definition"]),
             plan=said["plan"].decode(),
             columns=tuple(json.loads(said["reads"])),
+            given=pa.ipc.read_schema(pa.py_buffer(said["given"])),
         )
 
 

@@ -254,11 +254,13 @@ class Chunk(_message.Message):
     def __init__(self, at: _Optional[_Union[Position, _Mapping]] = ...) -> None: ...
 
 class Trailer(_message.Message):
-    __slots__ = ("rows", "chunks", "crc32")
+    __slots__ = ("rows", "chunks", "crc32", "complete")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     CRC32_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     rows: int
     chunks: int
     crc32: int
-    def __init__(self, rows: _Optional[int] = ..., chunks: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
+    complete: bool
+    def __init__(self, rows: _Optional[int] = ..., chunks: _Optional[int] = ..., crc32: _Optional[int] = ..., complete: _Optional[bool] = ...) -> None: ...

@@ -39,4 +39,4 @@ class Tally:
 
     def message(self) -> Any:
         """The `Trailer`."""
-        return pb.Trailer(rows=self.rows, chunks=self.chunks, crc32=self.crc32)
+        return pb.Trailer(rows=self.rows, chunks=self.chunks, crc32=self.crc32, complete=True)
