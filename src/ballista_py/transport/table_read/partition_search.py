@@ -18,6 +18,7 @@ from ballista_py.errors import (
     TransportError,
     TryLater,
 )
+from ballista_py.partitions.columns import conformed
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
@@ -68,8 +69,7 @@ class PartitionSearch:
         """The rows, of which Servers give the columns alone. Raises `MissingExtra` where DuckDB is missing."""
         wanted = self.partition
         rows = pa.RecordBatchReader.from_batches(wanted.base_schema, self.unprocessed())
-        for batch in done_here(wanted.plan, wanted.relation, rows).to_batches():
-            yield _of_schema(batch, wanted.schema)
+        yield from conformed(iter(done_here(wanted.plan, wanted.relation, rows).to_batches()), wanted.schema)
 
     def unprocessed(self) -> Iterator[pa.RecordBatch]:
         """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
