@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
+    from ballista_py.transport.table_read.polars_scan import scan_ballista
     from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job
 
 __version__ = "0.1.0"
@@ -123,6 +124,7 @@ _HOMES = {
     "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
+    "transport.table_read.polars_scan": ("scan_ballista",),
     "transport.table_read.read_job": ("ReadJob", "ReadPartition", "read_job"),
 }
 _MODULES = {"fence": "state.documents.fence"}
@@ -221,6 +223,7 @@ __all__ = [
     "open_store",
     "read_job",
     "register_bucket",
+    "scan_ballista",
 ]
 
 

@@ -13,11 +13,12 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from urllib.parse import urlparse
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py import LocalCluster, read_job
+from ballista_py import LocalCluster, read_job, scan_ballista
 from ballista_py.errors import BallistaError, ConfigError, SnapshotGone, SqlError, Unauthenticated, Unsupported
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
@@ -157,6 +158,31 @@ def test_values_of_every_type_come_as_they_are(shared):
             assert list(map(repr, found.sort_by("id").to_pylist())) == list(
                 map(repr, wanted.sort_by("id").to_pylist())
             )
+
+
+PREDICATES = [
+    pl.col("v") > 7,
+    (pl.col("word") == "w3") & (pl.col("id") < 1_000),
+    (pl.col("v") >= 2.5) | pl.col("word").is_null(),
+    pl.col("word").str.contains("3") & (pl.col("id") != 10),
+    ~(pl.col("v") <= 8),
+    pl.col("id").is_in([1, 5, 70_000]),
+    pl.col("word").is_not_null() & (pl.col("v") * 2 == pl.col("id")),
+    pl.col("id").map_elements(lambda value: value % 977 == 0, return_dtype=pl.Boolean),
+]
+
+
+def test_a_lazy_frame_of_polars_gives_what_one_of_memory_gives(shared, table):
+    here = pl.from_arrow(shared.sql(f"select * from {table}")).lazy()
+    there = scan_ballista(url_of(shared), table)
+    assert there.collect_schema() == here.collect_schema()
+    for predicate in PREDICATES:
+        wanted, found = here.filter(predicate).sort("id").collect(), there.filter(predicate).sort("id").collect()
+        assert found.equals(wanted), predicate
+    assert there.filter(pl.col("v") == 3).select("word").head(7).collect().shape == (7, 1)
+    assert there.select(pl.len()).collect().item() == 60_000
+    counted = there.group_by("word").agg(pl.len(), pl.col("id").sum()).sort("word").collect()
+    assert counted.equals(here.group_by("word").agg(pl.len(), pl.col("id").sum()).sort("word").collect())
 
 
 def test_a_partition_goes_to_another_process_and_is_read_there(shared, table):
