@@ -316,7 +316,7 @@ def test_a_job_is_its_clients_alone(shut):
         other.read_id = job.read_id
         with pytest.raises(SnapshotGone):
             other.renew()
-        stranger = evolve(job.partitions[0], source=other.partitions[0].source, locations=())
+        stranger = evolve(job.partitions[0], source=other.partitions[0]._source, locations=())
         with pytest.raises(SnapshotGone):
             stranger.to_table()  # it has no place yet, and asks for one
         other.close()

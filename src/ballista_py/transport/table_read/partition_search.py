@@ -53,7 +53,7 @@ class PartitionSearch:
     def processed(self) -> Iterator[pa.RecordBatch]:
         """The rows as Servers process them; see `ReadPartition.batches`."""
         until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
-        with self.partition.source.pool(self.runtime, of_nodes=True) as pool:
+        with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while not (self._is_refused and _has_engine()):
                 for uri in self._locations:
                     exchange = self._accepted(pool, uri, pb.Request(ticket=self._ticket, process=True))
@@ -74,7 +74,7 @@ class PartitionSearch:
     def unprocessed(self) -> Iterator[pa.RecordBatch]:
         """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
         at, until_ms = Position(), self.runtime.monotonic_ms() + PATIENCE_MS
-        with self.partition.source.pool(self.runtime, of_nodes=True) as pool:
+        with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while True:
                 for uri in self._locations:
                     begin = pb.Position(section=at.section, row=at.row)
@@ -130,7 +130,7 @@ class PartitionSearch:
             why = self._error or "nobody has it"
             raise TryLater(f"nobody gives partition {self.partition.number} of the read job: {why}")
         self.runtime.sleep_ms(LOOK_AGAIN_MS)
-        agent = Agent(self.partition.source, self.runtime)
+        agent = Agent(self.partition._source, self.runtime)
         try:
             asked = pb.Locate(read_id=self.partition.read_id, partitions=[self.partition.number])
             (found,) = agent.ask("Locate", asked, "Located").partitions

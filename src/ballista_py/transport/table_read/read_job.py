@@ -30,7 +30,7 @@ class ReadPartition:
     long as the job is renewed.
     """
 
-    source: ReadSource
+    _source: ReadSource
     read_id: str
     number: int
     rows: int
@@ -57,7 +57,7 @@ class ReadPartition:
 
     def renew(self, runtime: Runtime | None = None) -> int:
         """Keep the files of the job on; for how many milliseconds. Raises `SnapshotGone` if they may be gone."""
-        agent = Agent(self.source, runtime or SystemRuntime())
+        agent = Agent(self._source, runtime or SystemRuntime())
         try:
             return int(agent.ask("Renew", pb.Renew(read_id=self.read_id), "Renewed").lease_ms)
         finally:
