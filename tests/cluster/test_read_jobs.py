@@ -168,7 +168,6 @@ PREDICATES = [
     ~(pl.col("v") <= 8),
     pl.col("id").is_in([1, 5, 70_000]),
     pl.col("word").is_not_null() & (pl.col("v") * 2 == pl.col("id")),
-    pl.col("id").map_elements(lambda value: value % 977 == 0, return_dtype=pl.Boolean),
 ]
 
 

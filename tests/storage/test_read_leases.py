@@ -12,9 +12,9 @@ from ballista_py.storage.formats.files import write_data_file, write_deletion_ve
 from ballista_py.storage.manifest import DataFile, ManifestDocument, OriginalFile
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.reads import files as read_files
+from ballista_py.storage.reads import leases
 from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import (
-    KNOWN_MS,
     LEASE_MS,
     LONGEST_MS,
     READS_PREFIX,
@@ -134,7 +134,8 @@ def test_a_lease_lasts_to_its_end_by_the_clock_of_the_store_and_not_longer(table
     assert table.leases.tick() == 0
     assert table.leases.renew(read_id, "me").renewals == 1
     table.clock.now_ms += LEASE_MS + 10 * MINUTE_MS
-    assert table.leases.tick() == 1  # what names the files
+    assert table.leases.tick() == 1
+    assert list(table.store.list(READS_PREFIX)) == []
     with pytest.raises(SnapshotGone):
         table.leases.renew(read_id, "me")
 
@@ -187,17 +188,28 @@ def test_who_takes_the_lease_too_late_is_told_so_and_keeps_nothing(table):
 
 def test_what_is_left_of_jobs_goes_in_its_time(table):
     read_id = table.take()
-    table.store.create(f"{READS_PREFIX}orphan.files", b"of one that died before it had a lease")
+    orphan = f"{READS_PREFIX}orphan.files"
+    table.store.create(orphan, b"of one that died before it had a lease")
     assert table.leases.tick() == 0
     table.leases.end(read_id, "me")
+    assert [entry.key for entry in table.store.list(READS_PREFIX)] == [orphan]
+    table.clock.now_ms += ORPHANED_MS
     assert table.leases.tick() == 1
-    assert [entry.key for entry in table.store.list(READS_PREFIX)] == [
-        f"{READS_PREFIX}{read_id}.json",
-        f"{READS_PREFIX}orphan.files",
-    ]
-    table.clock.now_ms += KNOWN_MS
-    assert table.leases.tick() == 2
     assert list(table.store.list(READS_PREFIX)) == []
+
+
+def test_a_client_has_so_many_jobs_and_another_one_is_not_kept_from_his(table, monkeypatch):
+    monkeypatch.setattr(leases, "MAX_OPEN", 3)
+    opened = [table.take() for _ in range(3)]
+    with pytest.raises(TryLater, match="3 read jobs of this client are open: close"):
+        table.take()
+    other = table.leases.take(table.read(table.first), "another", table.clock.monotonic_ms())
+    table.leases.end(opened[0], "another")
+    with pytest.raises(TryLater):
+        table.take()
+    table.leases.end(opened[0], "me")
+    table.take()
+    assert table.leases.read(other).client == "another"
 
 
 def test_a_lease_that_cannot_be_read_may_keep_anything(table):

@@ -9,6 +9,7 @@ document and one of them wins: renewed first, the files are kept; ended first, t
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha256
 from typing import ClassVar
 
 from attrs import define, evolve, frozen
@@ -25,7 +26,8 @@ READS_PREFIX = "reads/"
 LEASE_MS = 900_000
 LONGEST_MS = 86_400_000
 TAKEN_WITHIN_MS = 600_000.0  # less than anything needs to become garbage
-KNOWN_MS = 3_600_000.0  # for so long it is said of a lease that it is over, and not that there was none
+ORPHANED_MS = 3_600_000.0  # after which files without a lease are of one that will never be taken
+MAX_OPEN = 1_000  # read jobs of one client
 _DOCUMENT, _FILES = ".json", ".files"
 
 
@@ -85,10 +87,15 @@ class ReadLeases:
         monotonic clock of this process.
 
         A file that nothing names any more is removed no sooner than half an hour later. Raises `TryLater` when so much
-        time has passed that it may be, and `ConfigError` for more files than a read job names.
+        time has passed that it may be, and for a client that has `MAX_OPEN` read jobs already; `ConfigError` for more
+        files than a read job names.
         """
         data, digest = files.to_bytes()
-        read_id = self._runtime.new_id()
+        mine = sha256(client.encode()).hexdigest()[:16]
+        opened = sum(entry.key.endswith(_DOCUMENT) for entry in self._store.list(f"{READS_PREFIX}{mine}."))
+        if opened >= MAX_OPEN:
+            raise TryLater(f"{opened:,} read jobs of this client are open: close those that nobody reads any more")
+        read_id = f"{mine}.{self._runtime.new_id()}"
         self._store.create(_files_key(read_id), data)  # first: where a lease is, its files can be read
         lease = ReadDocument(
             table=files.table,
@@ -141,7 +148,8 @@ class ReadLeases:
             return evolve(lease, ended=True) if lease.client == client else lease
 
         with suppress(ObjectMissing):
-            self._state(read_id).update(ended)
+            if self._state(read_id).update(ended).document.ended:
+                self._remove(read_id)
 
     def kept(self, now_ms: float) -> set[str]:
         """The files that read jobs keep, at `now_ms` by the store's clock. To be asked after the files were listed.
@@ -158,7 +166,7 @@ class ReadLeases:
         return kept
 
     def tick(self) -> int:
-        """End leases that were not renewed in time, and remove what is left of read jobs; how many objects went.
+        """End leases that were not renewed in time, and remove what is left of read jobs; of how many.
 
         Several nodes at once do no harm. Raises what the store raises; the next tick goes on.
         """
@@ -168,16 +176,17 @@ class ReadLeases:
         now_ms = store_now_ms(self._store, self._runtime, READS_PREFIX)
         removed = 0
         for read_id, lying in lies.items():
-            if self._in_force(read_id, lying, now_ms) is not None:
-                continue
-            # Files without a lease may be of one that is about to be taken.
-            due = [lying.files] if lying.document is not None or _is_old(lying.files, now_ms) else []
-            due += [lying.document] if _is_old(lying.document, now_ms) else []
-            for entry in due:
-                if entry is not None:
-                    self._store.delete(entry.key)
-                    removed += 1
+            if lying.document is None and not _is_orphaned(lying.files, now_ms):
+                continue  # files without a lease may be of one that is about to be taken
+            if self._in_force(read_id, lying, now_ms) is None:
+                self._remove(read_id)
+                removed += 1
         return removed
+
+    def _remove(self, read_id: str) -> None:
+        """Remove what is left of a job that is over; whoever asks for it is told so. The lease goes last."""
+        self._store.delete(_files_key(read_id))
+        self._store.delete(f"{READS_PREFIX}{read_id}{_DOCUMENT}")
 
     def _lying(self) -> dict[str, _Lying]:
         found: dict[str, _Lying] = {}
@@ -206,8 +215,8 @@ class ReadLeases:
         return ObjectState(self._store, f"{READS_PREFIX}{read_id}{_DOCUMENT}", ReadDocument, runtime=self._runtime)
 
 
-def _is_old(entry: ObjectEntry | None, now_ms: float) -> bool:
-    return entry is not None and now_ms - entry.modified_ms >= KNOWN_MS
+def _is_orphaned(files: ObjectEntry | None, now_ms: float) -> bool:
+    return files is not None and now_ms - files.modified_ms >= ORPHANED_MS
 
 
 def _files_key(read_id: str) -> str:
