@@ -17,6 +17,7 @@ from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import (
     LEASE_MS,
     LONGEST_MS,
+    ORPHANED_MS,
     READS_PREFIX,
     TAKEN_WITHIN_MS,
     ReadLeases,
