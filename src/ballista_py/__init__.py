@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ballista_py.agents.polars_scan import scan_ballista
+    from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
@@ -58,8 +60,6 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
-    from ballista_py.transport.table_read.polars_scan import scan_ballista
-    from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job
 
 __version__ = "0.1.0"
 
@@ -124,8 +124,8 @@ _HOMES = {
     "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
-    "transport.table_read.polars_scan": ("scan_ballista",),
-    "transport.table_read.read_job": ("ReadJob", "ReadPartition", "read_job"),
+    "agents.polars_scan": ("scan_ballista",),
+    "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
 }
 _MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.

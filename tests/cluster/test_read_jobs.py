@@ -19,11 +19,11 @@ import pytest
 from attrs import evolve
 
 from ballista_py import LocalCluster, read_job, scan_ballista
+from ballista_py.agents.partition_search import PartitionSearch
 from ballista_py.errors import BallistaError, ConfigError, SnapshotGone, SqlError, Unauthenticated, Unsupported
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
 from ballista_py.storage.reads.leases import ReadLeases
-from ballista_py.transport.table_read.partition_search import PartitionSearch
 
 pytestmark = pytest.mark.cluster
 

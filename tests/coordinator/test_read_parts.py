@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py import bucket
+from ballista_py.agents.done_here import done_here
 from ballista_py.coordinator.reads.answers import scan_sql
 from ballista_py.coordinator.reads.cutting import parts_of
 from ballista_py.coordinator.reads.planning import part_plan
@@ -20,7 +21,6 @@ from ballista_py.sql.parts import columns_read, is_row_by_row
 from ballista_py.sql.plan import Catalog
 from ballista_py.sql.planner import plan_query
 from ballista_py.storage.manifest import DataFile
-from ballista_py.transport.table_read.partition_search import done_here
 
 OWNERS = [None, ("executor-1", "i1"), ("executor-2", "i2"), ("executor-3", "i3")]
 SCHEMA = pa.schema(

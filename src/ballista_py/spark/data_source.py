@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ballista_py.agents.done_here import done_here
+from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job, rows_of, schema_of_read
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.spark.pushed_filters import condition_of
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.table_read.partition_search import done_here
-from ballista_py.transport.table_read.read_job import ReadJob, ReadPartition, read_job, rows_of, schema_of_read
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from attrs import frozen
 
 from ballista_py.errors import Unsupported
+from ballista_py.sql.bind.now import mentions_moment
 from ballista_py.sql.parts import columns_read, is_row_by_row, rows_of
 from ballista_py.sql.plan import Catalog, QueryPlan
 
@@ -46,6 +47,7 @@ def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, litt
     if len(plan.fragments) == 1 and not plan.broadcasts and len(plan.fragments[0].tables) == 1:
         fragment, read = plan.fragments[0], plan.fragments[0].tables[0]
         if little and not is_row_by_row(fragment.sql):
+            _require_no_moment(plan)
             columns = columns_read(fragment.sql, names)
             return PartPlan(
                 table=table,
@@ -65,6 +67,7 @@ def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, litt
             rest=plan.merge_sql,
             relation=fragment.name if plan.merge_sql is not None else "",
         )
+    _require_no_moment(plan)
     quoted = '"' + table.replace('"', '""') + '"'  # several reads of the table: its rows are all that parts give
     return PartPlan(
         table=table,
@@ -75,3 +78,11 @@ def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, litt
         rest=plan.sql,
         relation=table,
     )
+
+
+def _require_no_moment(plan: QueryPlan) -> None:
+    if mentions_moment(plan.sql):
+        raise Unsupported(
+            "what is left of this query is done by whoever reads, whose clock is another one: write the moment that "
+            "now(), current_date or the like stand for"
+        )

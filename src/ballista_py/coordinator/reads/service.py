@@ -93,7 +93,7 @@ class TableReads:
         if hints.lease_ms > LONGEST_MS:
             raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
         text = self.queries.spelled(statement)
-        plan, view = self.queries.planned(text, fresh=True)
+        plan, view = self.queries.planned(text, fresh=True, timed=True)
         named = words_of(text) & {name.lower() for name in view.catalog.tables}
         made = part_plan(
             plan,

@@ -9,14 +9,15 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 from attrs import field, frozen
 
+from ballista_py.agents.agent import Agent, ReadSource
+from ballista_py.agents.done_here import done_here
+from ballista_py.agents.partition_search import PartitionSearch
 from ballista_py.errors import BallistaError, ConfigError, InvalidData
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.arrow.door import read_schema
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.table_read.agent import Agent, ReadSource
 from ballista_py.transport.table_read.messages import pb
-from ballista_py.transport.table_read.partition_search import PartitionSearch, done_here
 
 Consistency: TypeAlias = Literal["snapshot", "decided"]
 

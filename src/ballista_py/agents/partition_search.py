@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from attrs import define, field
 
+from ballista_py.agents.agent import Agent
+from ballista_py.agents.done_here import done_here
 from ballista_py.errors import (
     BallistaError,
     InvalidData,
-    MissingExtra,
     NotOwner,
     TransportError,
     TryLater,
@@ -22,13 +23,12 @@ from ballista_py.partitions.columns import conformed
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
-from ballista_py.transport.table_read.agent import Agent
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
 from ballista_py.transport.table_read.tally import Position
 
 if TYPE_CHECKING:
-    from ballista_py.transport.table_read.read_job import ReadPartition
+    from ballista_py.agents.read_job import ReadPartition
 
 PATIENCE_MS = 60_000.0
 LOOK_AGAIN_MS = 100.0
@@ -161,16 +161,3 @@ def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _has_engine() -> bool:
     return find_spec("duckdb") is not None
-
-
-def done_here(sql: str, relation: str, rows: pa.RecordBatchReader | pa.Table) -> pa.Table:
-    """What SQL gives over rows that it calls `relation`. Raises `MissingExtra` where DuckDB is missing."""
-    try:
-        import duckdb
-    except ImportError:
-        raise MissingExtra.of("duckdb", "node") from None
-    with duckdb.connect(":memory:") as connection:
-        connection.register("the rows of a read job", rows)
-        quoted = '"' + relation.replace('"', '""') + '"'  # it may be read more than once
-        connection.execute(f'create table {quoted} as from "the rows of a read job"')
-        return connection.sql(sql).to_arrow_table()

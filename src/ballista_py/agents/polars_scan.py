@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from ballista_py.agents.read_job import Consistency, read_job, schema_of_read
 from ballista_py.secret import Secret
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.table_read.read_job import Consistency, read_job, schema_of_read
 
 _COMPARED = {"Eq": "=", "NotEq": "<>", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _EPOCH = date(1970, 1, 1)
