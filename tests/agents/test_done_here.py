@@ -12,14 +12,16 @@ import pytest
 from ballista_py.agents.done_here import done_here
 from ballista_py.errors import SnapshotGone, SqlError
 
-ROWS = pa.table({"n": [1, 2], "at": pa.array([1_704_067_200_000_000, None], pa.timestamp("us", "UTC"))})
-OF_TIME = "select max(at)::varchar as a, extract(hour from max(at)) as h, date_trunc('day', max(at))::varchar as d from r"
+ROWS = pa.table({"n": [1, 2], "t": pa.array([1_704_067_200_000_000, None], pa.timestamp("us", "UTC"))})
+OF_TIME = (
+    "select max(t)::varchar as a, extract(hour from max(t)) as h, date_trunc('day', max(t))::varchar as d from r"
+)
 
 
 def test_times_are_those_of_utc_wherever_the_client_is():
     code = (
         "import pyarrow as pa; from ballista_py.agents.done_here import done_here; "
-        "rows = pa.table({'at': pa.array([1_704_067_200_000_000], pa.timestamp('us', 'UTC'))}); "
+        "rows = pa.table({'t': pa.array([1_704_067_200_000_000], pa.timestamp('us', 'UTC'))}); "
         f'print(done_here("""{OF_TIME}""", "r", rows).to_pylist())'
     )
     said = {
@@ -60,7 +62,7 @@ def test_rows_may_be_read_more_than_once_and_be_called_anything():
 
 
 def test_what_fails_at_the_rows_is_said_in_one_line():
-    with pytest.raises(SqlError, match="Overflow|overflow|out of range") as raised:
+    with pytest.raises(SqlError, match=r"Overflow|overflow|out of range") as raised:
         done_here("select n + 9223372036854775807 as n from r", "r", ROWS)
     assert "\n" not in raised.value.message
     assert "Traceback" not in raised.value.message
