@@ -46,6 +46,8 @@
     │   ├── JobCancelled            the job was cancelled: it has no result
     │   ├── JobResultTooLarge       its result has more than a job's may have: ask for less
     │   └── JobAbandoned            every scheduler that ran it is gone: find out why before it is submitted again
+    ├── ReadError               a read by many clients cannot go on
+    │   └── SnapshotGone            the files that it reads are pinned no more: plan it again
     ├── TransportError          the conversation with a node failed
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
@@ -362,6 +364,18 @@ class JobAbandoned(JobError):
     """As many schedulers as may run a job began it, and each was gone before it had ended it."""
 
     code = "job.abandoned"
+
+
+class ReadError(BallistaError):
+    """A read of a table by many clients cannot go on."""
+
+    code = "read"
+
+
+class SnapshotGone(ReadError):
+    """The lease of what is read was lost, and its files may be gone; never answered from newer ones."""
+
+    code = "read.snapshot_gone"
 
 
 class TransportError(BallistaError):

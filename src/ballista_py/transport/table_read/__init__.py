@@ -1,0 +1,1 @@
+"""Table Read: grants and consumption tokens as decisions of Agent, Client and Server; no I/O is done here."""
