@@ -6,7 +6,7 @@ give rows in an order of their own. One partition is aggregated, so it is read w
 removes what no live lease names. In some histories the Agent dies. Judged are: a job that says it has ended counted
 every row of its snapshot once, with the plan applied once; no Server serves a grant of which it heard that it was
 superseded, nor an earlier attempt than it accepted; no live grant is preempted; nothing stays open at a Server without
-a sign of life, or behind its lease; and the job ends, once troubles do.
+a sign of life, and nothing of the job is left there behind its lease; and the job ends, once troubles do.
 
     python -m ballista_py.testing.models.table_read [SEEDS]
 """
@@ -63,7 +63,7 @@ from ballista_py.transport.table_read.serving import HeldPartition, ServedStream
 
 JOB, SERVERS, MAX_STREAMS, CHUNK_ROWS, ROWS = "job", 3, 3, 4, 48
 WHOLE, PARTITIONS = 4, 5  # the number of the partition that is aggregated; how many there are
-DEAD_MS, IDLE_MS, LEASE_MS, TROUBLES_END_MS, END_MS = 12_000.0, 10_000.0, 60_000.0, 90_000.0, 900_000.0
+DEAD_MS, IDLE_MS, LEASE_MS, TROUBLES_END_MS, END_MS = 12_000.0, 10_000.0, 20_000.0, 90_000.0, 900_000.0
 GRACE_MS = 3_000.0  # a Server looks what is over once a second
 TIMES = ReadTimes(stall_ms=4_000.0)
 Row = tuple[int, int, int, int]  # partition, place, version, and how often the plan was applied
@@ -106,6 +106,7 @@ class Sending:
     request: OpenRead
     place: int
     applies_plan: bool
+    in_order: bool
     used_ms: float
     until: int
     chunks: int = 0
@@ -154,7 +155,9 @@ class Server:
         if world.is_live(request.ancestors):
             world.wrong["a live grant was preempted"] += 1
         held = HeldPartition(
-            is_held=request.partition in self.holds, is_busy=world.chance() < 0.45, in_order=self.in_order
+            is_held=request.partition in self.holds and (self.in_order or world.chance() < 0.7),
+            is_busy=world.chance() < 0.45,
+            in_order=self.in_order,
         )
         answer = self.reads.open(request, held, lease_left_ms)
         self.end(answer.ended)
@@ -165,7 +168,7 @@ class Server:
             if known is None or known.request.attempt != request.attempt:
                 place, end = world.offset(request.partition, request.start), world.rows_of(request.partition)
                 self.sendings[request.token] = Sending(
-                    request, place, answer.reply.applies_plan, world.time.now_ms, end
+                    request, place, answer.reply.applies_plan, answer.reply.in_order, world.time.now_ms, end
                 )
         reply(answer.reply)
 
@@ -195,7 +198,7 @@ class Server:
         to = min(sending.place + CHUNK_ROWS, sending.until)
         version = int(sending.request.snapshot)
         rows = tuple(
-            (partition, self._row(partition, place), version, int(sending.applies_plan))
+            (partition, self._row(sending, place), version, int(sending.applies_plan))
             for place in range(sending.place, to)
         )
         chunk = ReadChunk(
@@ -211,11 +214,11 @@ class Server:
         world.counts["rows sent"] += len(rows)
         reply(chunk, rows)
 
-    def _row(self, partition: int, place: int) -> int:
+    def _row(self, sending: Sending, place: int) -> int:
         """Which row of the manifest's order it gives there."""
-        if partition == WHOLE:  # as it comes out of a hash table
+        if sending.request.partition == WHOLE:  # as it comes out of a hash table
             return (place * 7 + int(self.name[1:]) * 5) % ROWS
-        return place if self.in_order else ROWS - 1 - place
+        return place if sending.in_order else ROWS - 1 - place
 
     def close(self, token: str, attempt: int) -> None:
         if self.up:
@@ -227,9 +230,9 @@ class Server:
             for job in self.reads.ending(5_000.0):
                 self.reads.renewed(job, world.lease_left_ms())
             self.end(self.reads.tick())
+            if self.reads.remembered and world.lease_left_ms() < -GRACE_MS:
+                world.wrong["remembered behind its lease"] += 1
             for stream in self.reads.streams:
-                if world.lease_left_ms() < -GRACE_MS:
-                    world.wrong["open behind its lease"] += 1
                 sending = self.sendings.get(stream.token)
                 if sending is not None and world.time.now_ms - sending.used_ms > IDLE_MS + GRACE_MS:
                     world.wrong["open without a sign of life"] += 1
@@ -356,6 +359,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.counted: Counter[Row] = Counter()
         self.lineage: dict[str, frozenset[str]] = {}
+        self.ended_ms = END_MS
         self.version, self.collected, self.lease_until_ms = 0, set[str](), LEASE_MS
         self.sections = {number: self._cut_up() for number in range(PARTITIONS) if number != WHOLE}
         self.servers = [Server(number, self) for number in range(SERVERS)]
@@ -380,7 +384,7 @@ class World:
         while self.queue and self.time.now_ms < END_MS and not self._is_over():
             self.time.now_ms, _, happens = heapq.heappop(self.queue)
             happens()
-        self.counts["seconds"] += int(self.time.now_ms / 1_000)
+        self.counts["seconds"] += int(min(self.ended_ms, self.time.now_ms) / 1_000)
         if self.agent_dies_ms == END_MS and not self.wrong:
             wanted = Counter((p, row, 0, 1) for p in range(PARTITIONS) for row in range(ROWS))
             if not self.agent.has_ended:
@@ -390,8 +394,8 @@ class World:
         return self
 
     def _is_over(self) -> bool:
-        """Some time after the lease has ended, as it does with the job or after the Agent's death."""
-        return "snapshot gone" in self.wrong or self.lease_left_ms() < -3 * IDLE_MS
+        """Some time after the lease has ended, which nobody renews after the job's end or the Agent's death."""
+        return "snapshot gone" in self.wrong or self.lease_left_ms() < -IDLE_MS - 2 * GRACE_MS
 
     # The network, and what other parts ask
 
@@ -464,10 +468,10 @@ class World:
                 self.counts[reply.outcome] += 1
                 if reply.outcome == "counted":
                     self.counted.update(rows)
+                if self.agent.has_ended:
+                    self.ended_ms = min(self.ended_ms, self.time.now_ms)
                 if reply.outcome == "refused":
                     self.wrong["more than was granted"] += 1
-                if self.agent.has_ended:
-                    self.lease_until_ms = min(self.lease_until_ms, self.time.now_ms)
                 back(reply)
             case GaveUp():
                 self.counts["given up"] += 1

@@ -227,6 +227,7 @@ class GrantConsumer:
             attempt=self._attempt.number,
             start=self.position,
             wants_plan=self._attempt.wants_plan,
+            needs_order=self._needs_order(),
         )
         return (OpenAt(location=location, ticket=self._ticket, request=request),)
 
@@ -262,10 +263,12 @@ class GrantConsumer:
         return (self._credit(),)
 
     def _can_take(self, reply: ReadAccepted) -> bool:
+        return reply.in_order or not self._needs_order()
+
+    def _needs_order(self) -> bool:
+        """Whether a part is to be read; all of a partition may come in any order."""
         sections = self.grant.sections
-        if reply.in_order or sections is None:
-            return True
-        return self.position == sections.first and self._end == sections.end
+        return sections is not None and (self.position, self._end) != (sections.first, sections.end)
 
     def _ask_replan(self) -> tuple[Action, ...]:
         self._turn("replanning")

@@ -22,8 +22,9 @@ MAX_ANCESTORS = 64  # of a grant that are named; what was superseded before them
 class OpenRead:
     """A Client begins to read under a grant, or goes on.
 
-    `job` is what the ticket vouches for, never a word of the Client alone: tokens count within it. `attempt`
-    numbers the opens of a grant from 1, over all locations.
+    `job` is what the ticket vouches for, never a word of the Client alone: tokens count within it. `attempt` numbers
+    the opens of a grant from 1, over all locations. With `needs_order` only rows in the order of the manifest are of
+    use; a Server that has none at hand reads them from the files, or rejects. Without it all of the partition is read.
     """
 
     job: str
@@ -34,14 +35,15 @@ class OpenRead:
     attempt: int
     start: Position
     wants_plan: bool
+    needs_order: bool = True
 
 
 @frozen
 class ReadAccepted:
     """It is served. `applies_plan` says whether the Server runs the slice plan, or the Client has to.
 
-    Without `in_order` its rows come in an order of its own, and positions only count them: such rows are read
-    from the first to the last of the partition, or not at all.
+    Without `in_order` its rows come in an order of its own, and positions only count them: nobody can go on elsewhere.
+    Never said to a request that `needs_order`.
     """
 
     attempt: int

@@ -50,7 +50,7 @@ class HeldPartition:
 
     is_held: bool
     is_busy: bool = False  # too busy to run plans
-    in_order: bool = True  # it can give the rows in the order of the manifest
+    in_order: bool = True  # rows are at hand in the order of the manifest
 
 
 @frozen(kw_only=True)
@@ -174,10 +174,13 @@ class ServedReads:
                 self._jobs[job].ends_ms = now_ms + lease_left_ms
 
     def ending(self, within_ms: float) -> tuple[str, ...]:
-        """The jobs with open streams whose lease ends so soon: read their documents again, and tell `renewed`."""
+        """The jobs whose lease ends so soon, as far as is known here: read their documents, and tell `renewed`.
+
+        Also those without an open stream, for what they superseded is forgotten with them.
+        """
         until_ms = self._runtime.monotonic_ms() + within_ms
         with self._lock:
-            return tuple(name for name, job in self._jobs.items() if job.streams and job.ends_ms <= until_ms)
+            return tuple(name for name, job in self._jobs.items() if job.ends_ms <= until_ms)
 
     def tick(self) -> tuple[ServedStream, ...]:
         """Drop what nobody pulls, and the jobs whose lease is over. What ended is returned."""
@@ -206,10 +209,11 @@ class ServedReads:
         if request.wants_plan and held.is_busy:
             return ReadRefused(attempt), replaced
         stream = ServedStream(request.job, token, attempt, request.snapshot, request.partition)
-        job.streams[token] = _Open(stream, request.wants_plan, held.in_order, now_ms)
+        in_order = held.in_order or request.needs_order
+        job.streams[token] = _Open(stream, request.wants_plan, in_order, now_ms)
         job.tokens[token] = attempt
         job.tokens.move_to_end(token)
-        return ReadAccepted(attempt, request.wants_plan, held.in_order), replaced
+        return ReadAccepted(attempt, request.wants_plan, in_order), replaced
 
     def _job(self, name: str, ends_ms: float) -> tuple[_ServedJob, tuple[ServedStream, ...]]:
         """The job of a name, which is made if it is not known, and what ended to make room for it."""
