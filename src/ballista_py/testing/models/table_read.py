@@ -61,11 +61,11 @@ from ballista_py.transport.table_read.messages import (
 from ballista_py.transport.table_read.positions import START, Position, Sections
 from ballista_py.transport.table_read.serving import HeldPartition, ServedStream
 
-JOB, SERVERS, MAX_STREAMS, CHUNK_ROWS, ROWS = "job", 3, 3, 4, 48
+JOB, SERVERS, MAX_STREAMS, CHUNK_ROWS, ROWS = "job", 3, 3, 4, 120
 WHOLE, PARTITIONS = 4, 5  # the number of the partition that is aggregated; how many there are
 DEAD_MS, IDLE_MS, LEASE_MS, TROUBLES_END_MS, END_MS = 12_000.0, 10_000.0, 20_000.0, 90_000.0, 900_000.0
 GRACE_MS = 3_000.0  # a Server looks what is over once a second
-TIMES = ReadTimes(stall_ms=4_000.0)
+TIMES = ReadTimes(stall_ms=4_000.0, report_ms=1_500.0)
 Row = tuple[int, int, int, int]  # partition, place, version, and how often the plan was applied
 
 
@@ -254,6 +254,7 @@ class Client:
         self.slow = 1.0
         self.paused_until_ms = 0.0
         self.busy_until_ms = 0.0
+        self.apart_until_ms = 0.0  # the Agent does not hear it
         self.is_gone = False
         self.consumer: GrantConsumer | None = None
         self.rows: list[Row] = []
@@ -295,7 +296,7 @@ class Client:
 
     def tick(self) -> None:
         if self.consumer is None or self.consumer.phase == "over":
-            self.world.send(lambda: self.world.asked(self, self.id))
+            self.world.send_agent(self, lambda: self.world.asked(self, self.id))
         else:
             self.act(self.consumer, self.consumer.tick())
         self.world.later(500 * self.slow, lambda instance=self.id.instance: self.awake(self.tick, instance))
@@ -304,7 +305,7 @@ class Client:
         """What came is taken one after the other, each as slowly as this Client is."""
         world = self.world
         starts_ms = max(self.busy_until_ms, world.time.now_ms)
-        self.busy_until_ms = starts_ms + world.between(30, 200) * self.slow
+        self.busy_until_ms = starts_ms + world.between(50, 400) * self.slow
         wait_ms = self.busy_until_ms - world.time.now_ms
 
         def take() -> None:
@@ -322,7 +323,11 @@ class Client:
 
         def back(event: Event, given: tuple[Row, ...] = ()) -> None:
             instance = self.id.instance
-            world.send(lambda: self.awake(lambda: self.hear(consumer, event, given), instance))
+            arrives = lambda: self.awake(lambda: self.hear(consumer, event, given), instance)  # noqa: E731
+            if isinstance(event, ReadChunk | ReadTrailer):
+                world.send(arrives, trouble=0.015, exchange=(token, event.attempt))
+            else:
+                world.send(arrives)
 
         match action:
             case OpenAt():
@@ -331,7 +336,7 @@ class Client:
                 world.send(lambda: server.open(action.request, back))
             case ReadCredit():
                 at = self.servers[action.attempt]
-                world.send(lambda: at.pull(action, back))
+                world.send(lambda: at.pull(action, back), trouble=0.015)
             case TakeRows():
                 extra = int(action.applies_plan)
                 self.rows += [(part, row, version, applied + extra) for part, row, version, applied in rows]
@@ -341,7 +346,7 @@ class Client:
                     world.send(lambda: dropped.close(token, action.attempt))
             case _:
                 kept = tuple(self.rows)
-                world.send(lambda: world.told(action, kept, back))
+                world.send_agent(self, lambda: world.told(action, kept, back))
 
 
 class World:
@@ -360,6 +365,7 @@ class World:
         self.counted: Counter[Row] = Counter()
         self.lineage: dict[str, frozenset[str]] = {}
         self.ended_ms = END_MS
+        self.arrival_ms: dict[object, float] = {}
         self.version, self.collected, self.lease_until_ms = 0, set[str](), LEASE_MS
         self.sections = {number: self._cut_up() for number in range(PARTITIONS) if number != WHOLE}
         self.servers = [Server(number, self) for number in range(SERVERS)]
@@ -408,11 +414,19 @@ class World:
     def is_troubled(self, chance: float) -> bool:
         return self.time.now_ms < TROUBLES_END_MS and self.chance() < chance
 
-    def send(self, arrives: Callable[[], None]) -> None:
-        for _ in range(2 if self.is_troubled(0.05) else 1):
-            if not self.is_troubled(0.05):
-                late = self.is_troubled(0.04)
-                self.later(self.between(0, 30_000) if late else self.between(10, 200), arrives)
+    def send(self, arrives: Callable[[], None], *, trouble: float = 0.06, exchange: object = None) -> None:
+        """Within an exchange messages keep their order, whatever else happens to them."""
+        for _ in range(2 if self.is_troubled(trouble) else 1):
+            if not self.is_troubled(trouble):
+                wait_ms = self.between(0, 30_000) if self.is_troubled(trouble * 0.7) else self.between(10, 200)
+                if exchange is not None:
+                    at_ms = max(self.arrival_ms.get(exchange, 0.0) + 1, self.time.now_ms + wait_ms)
+                    self.arrival_ms[exchange], wait_ms = at_ms, at_ms - self.time.now_ms
+                self.later(wait_ms, arrives)
+
+    def send_agent(self, client: Client, arrives: Callable[[], None]) -> None:
+        if client.apart_until_ms <= self.time.now_ms:
+            self.send(arrives)
 
     def server(self, location: ReadLocation) -> Server:
         return self.servers[int(location.uri[1:])]
@@ -525,6 +539,8 @@ class World:
         if self.chance() < 0.12:
             wait_ms = self.between(0, self.random.choice([3_000, 15_000, 40_000]))
             client.paused_until_ms = self.time.now_ms + wait_ms
+        if self.chance() < 0.12:
+            client.apart_until_ms = self.time.now_ms + self.between(0, self.random.choice([10_000, 40_000]))
         if self.chance() < 0.04:
             client.restart()
         if self.chance() < 0.06:
