@@ -5,6 +5,8 @@ A class for each missing rule takes the place of the real one; the production cl
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import evolve, field, fields, frozen
 
 from ballista_py.transport.table_read.consuming import Action, GrantConsumer
@@ -181,7 +183,7 @@ class Parts:
     rules: Rules = field(factory=Rules)
 
 
-WITHOUT = {
+WITHOUT: dict[str, dict[str, Any]] = {
     "fence": {"agent": CountsSuperseded},
     "once": {"agent": CountsEach},
     "range": {"agent": CountsAll},
