@@ -234,6 +234,7 @@ class Client:
         self.rows: list[Row] = []
         self.servers: dict[int, Server] = {}  # by attempt
         self.last_attempt = 0
+        self.taken: set[str] = set()
 
     def awake(self, does: Callable[[], None], instance: str | None = None) -> None:
         """What a Client does happens when it is awake, in the life that began it."""
@@ -251,14 +252,13 @@ class Client:
         before = self.consumer
         self.id = ReaderId(self.id.name, str(int(self.id.instance) + 1))
         self.consumer, self.rows, self.busy_until_ms = None, [], 0.0
+        self.taken.clear()
         if before is not None and before.phase != "over":
             self.take(before.grant)
         self.tick()
 
     def take(self, grant: ReadGrant) -> None:
-        if self.consumer is not None and self.consumer.phase != "over":
-            return
-        if self.consumer is not None and self.consumer.grant.token == grant.token:
+        if grant.token in self.taken or (self.consumer is not None and self.consumer.phase != "over"):
             return
         try:
             consumer = self.world.parts.consumer(
@@ -267,6 +267,7 @@ class Client:
         except Fenced:
             return
         self.consumer, self.rows = consumer, []
+        self.taken.add(grant.token)
         self.act(consumer, consumer.start())
 
     def tick(self) -> None:

@@ -119,7 +119,7 @@ class _Attempt:
 
 
 class GrantConsumer:
-    """One grant at one instance of a Client. For one thread at a time.
+    """One grant at one instance of a Client, which makes one of these for a token, ever. For one thread at a time.
 
     With `wants_plan` locations are asked to run the slice plan; once all have refused that, they are asked for
     columns as they are. Where a location gives rows in an order of its own, or the partition is one that is
