@@ -320,9 +320,7 @@ class GrantConsumer:
         return TakeRows(not attempt.applies_plan), self._credit()
 
     def _may_be(self, chunk: ReadChunk) -> bool:
-        """Whether it was allowed: a cut counts on it that no chunk goes further than its credit."""
-        if self._attempt.chunks >= self._attempt.credits:
-            return False
+        """Whether it was allowed: a cut counts on it that no chunk goes further than that."""
         sections = self.grant.sections
         if sections is None or self._end is None:
             return True
