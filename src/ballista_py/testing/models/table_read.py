@@ -184,7 +184,9 @@ class World:
             case ReadReport():
                 back(self.agent.reported(message))
             case CutAnswer():
+                before = self.agent.waiting
                 self.agent.was_cut(message)
+                self.counts["stolen"] += self.agent.waiting - before
             case ReadDone():
                 reply = self.agent.done(message)
                 self.counts[reply.outcome] += 1
@@ -214,7 +216,10 @@ class World:
     def _agent_tick(self) -> None:
         if self.time.now_ms > self.agent_dies_ms:
             return
-        if self.agent.tick():
+        before = self.agent.waiting
+        is_due = self.agent.tick()
+        self.counts["taken for dead"] += self.agent.waiting - before
+        if is_due:
             sent_ms = self.time.now_ms
             self.send(lambda: self._renew(sent_ms))
         self.later(1_000, self._agent_tick)

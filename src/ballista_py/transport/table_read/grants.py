@@ -157,6 +157,11 @@ class ReadAgent:
         return frozenset(self._live)
 
     @property
+    def waiting(self) -> int:
+        """How many ranges wait for somebody who asks."""
+        return len(self._waiting)
+
+    @property
     def counted_tokens(self) -> frozenset[str]:
         """The grants whose rows are the answer."""
         return frozenset(self._book.tokens)
