@@ -52,6 +52,7 @@ class CountsSuperseded(ReadAgent):
         past = getattr(self, "_past", {}).pop(done.token, None)
         if past is not None:
             self._live[done.token] = past
+            self._token_of.setdefault(done.client, done.token)
         return super()._countable(done)
 
 
@@ -61,6 +62,7 @@ class CountsEach(ReadAgent):
     def _count(self, live: _Live, rows: RowRange) -> None:
         super()._count(live, rows)
         self._live[live.grant.token] = live
+        self._token_of[live.grant.client] = live.grant.token
 
 
 class CountsAll(ReadAgent):

@@ -135,6 +135,8 @@ class ReadAgent:
         if len(self._partitions) != len(partitions):
             raise InvalidData("two partitions of a read have one number")
         self._live: dict[str, _Live] = {}
+        self._token_of: dict[ReaderId, str] = {}
+        self._asked_first: Counter[str] = Counter()  # how many live grants name a location first
         self._waiting: deque[_Waiting] = deque()
         self._book = _Book({number: [] for number in self._partitions})
         self._instances: dict[str, str] = {}
@@ -183,7 +185,7 @@ class ReadAgent:
         self.require()
         if self.has_ended or not self._is_newest(client):
             return NoMoreWork()
-        mine = next((live for live in self._live.values() if live.grant.client == client), None)
+        mine = self._live.get(self._token_of.get(client, ""))
         if mine is not None:
             return evolve(mine.grant, rows=mine.rows)
         if self._waiting:
@@ -255,7 +257,9 @@ class ReadAgent:
         partition = evolve(self._partitions[number], ticket=ticket, locations=tuple(locations))
         self._partitions[number] = partition
         live.heard_ms = self._runtime.monotonic_ms()
+        self._note_first(live.grant.locations, -1)
         live.grant = evolve(live.grant, ticket=ticket, locations=self._ordered(partition, live.grant.client))
+        self._note_first(live.grant.locations, 1)
         return Replanned(token=asked.token, snapshot=snapshot, ticket=ticket, locations=live.grant.locations)
 
     def snapshot_lost(self, message: SnapshotLost) -> None:
@@ -292,7 +296,7 @@ class ReadAgent:
             former = ReaderId(client.name, before)
             self._former.add(former)
             self._idle.pop(former, None)
-            for live in [live for live in self._live.values() if live.grant.client == former]:
+            if (live := self._live.get(self._token_of.get(former, ""))) is not None:
                 self._supersede(live)
         self._instances[client.name] = client.instance
         return True
@@ -312,11 +316,22 @@ class ReadAgent:
             locations=self._ordered(partition, client),
         )
         self._live[grant.token] = _Live(grant, waiting.rows, self._runtime.monotonic_ms(), waiting.rows.start)
+        self._token_of[client] = grant.token
+        self._note_first(grant.locations, 1)
         return grant
 
     def _ordered(self, partition: ReadPartition, client: ReaderId) -> tuple[ReadLocation, ...]:
-        first = Counter(live.grant.locations[0].uri for live in self._live.values() if live.grant.locations)
-        return spread(partition.locations, client.name, first)
+        return spread(partition.locations, client.name, self._asked_first)
+
+    def _note_first(self, locations: tuple[ReadLocation, ...], more: int) -> None:
+        for location in locations[:1]:
+            self._asked_first[location.uri] += more
+
+    def _take_from(self, live: _Live) -> None:
+        """End a grant."""
+        del self._live[live.grant.token]
+        del self._token_of[live.grant.client]
+        self._note_first(live.grant.locations, -1)
 
     def _want_cut(self) -> None:
         """Have the grant with the most rows left cut, unless as many cuts are asked for as Clients are idle."""
@@ -347,11 +362,11 @@ class ReadAgent:
 
     def _supersede(self, live: _Live) -> None:
         """End a grant; its successor names it and all that it named, the newest `MAX_ANCESTORS`."""
-        del self._live[live.grant.token]
+        self._take_from(live)
         self._waiting.append(_Waiting(live.grant.partition, live.rows, self._ancestors_of_successor(live)))
 
     def _count(self, live: _Live, rows: RowRange) -> None:
-        del self._live[live.grant.token]
+        self._take_from(live)
         number = live.grant.partition
         rest = live.rows.rest(rows)
         if rest is not None:
