@@ -149,9 +149,6 @@ class World:
         cuts = sorted(self.random.choices(range(ROWS + 1), k=2))
         return Sections((cuts[0], cuts[1] - cuts[0], ROWS - cuts[1]))
 
-    def rows_of(self, partition: int) -> int:
-        return ROWS
-
     def offset(self, partition: int, position: Position) -> int:
         return position.row if partition == WHOLE else self.sections[partition].offset(position)
 
@@ -233,12 +230,14 @@ class World:
 
     def _trouble(self) -> None:
         if self.time.now_ms >= TROUBLES_END_MS:
-            for client in self.clients:
-                client.slow = 1.0
+            for one in (*self.clients, *self.servers):
+                one.slow = 1.0
             return
         self._trouble_clients()
         if self.chance() < 0.06:
             self.random.choice(self.servers).die()
+        if self.chance() < 0.05:
+            self.random.choice(self.servers).slow = self.random.choice([1.0, 1.0, 10.0, 60.0])
         if self.chance() < 0.12:
             self._move(self.random.randrange(PARTITIONS))
         if self.chance() < 0.2:

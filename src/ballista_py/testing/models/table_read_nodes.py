@@ -82,7 +82,7 @@ class Sending:
     applies_plan: bool
     in_order: bool
     used_ms: float
-    until: int
+    until: int = ROWS
     chunks: int = 0
     rows: int = 0
     crc32: int = 0
@@ -140,11 +140,16 @@ class Server:
             self.accepted[request.token] = request.attempt
             known = self.sendings.get(request.token)
             if known is None or known.request.attempt != request.attempt:
-                place, end = world.offset(request.partition, request.start), world.rows_of(request.partition)
+                place = world.offset(request.partition, request.start)
                 self.sendings[request.token] = Sending(
-                    request, place, answer.reply.applies_plan, answer.reply.in_order, world.time.now_ms, end
+                    request, place, answer.reply.applies_plan, answer.reply.in_order, world.time.now_ms
                 )
         reply(answer.reply)
+
+    def take(self, credit: ReadCredit, reply: Callable[[Event, tuple[Row, ...]], None]) -> None:
+        """A credit comes in; a slow Server sees to it later."""
+        wait_ms = self.world.between(0, 100) * self.slow
+        self.world.later(wait_ms, lambda: self.pull(credit, reply))
 
     def pull(self, credit: ReadCredit, reply: Callable[[Event, tuple[Row, ...]], None]) -> None:
         world = self.world
@@ -315,7 +320,7 @@ class Client:
                 world.send(lambda: server.open(action.request, back))
             case ReadCredit():
                 at = self.servers[action.attempt]
-                world.send(lambda: at.pull(action, back), trouble=0.015)
+                world.send(lambda: at.take(action, back), trouble=0.015)
             case TakeRows():
                 extra = int(action.applies_plan)
                 self.rows += [(part, row, version, applied + extra) for part, row, version, applied in rows]

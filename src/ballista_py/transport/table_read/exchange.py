@@ -132,7 +132,8 @@ class ReadTrailer:
 class ReadCredit:
     """A Server may send `chunks` of an attempt in all, and no row behind `until` (None: to the partition's end).
 
-    The number counts from the attempt's first chunk, so a credit that comes twice allows nothing more.
+    The number counts from the attempt's first chunk, so a credit that comes twice allows nothing more; of several
+    `until` the earliest counts. Where that is reached the Server sends its trailer.
     """
 
     token: str
