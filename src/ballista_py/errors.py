@@ -46,8 +46,7 @@
     │   ├── JobCancelled            the job was cancelled: it has no result
     │   ├── JobResultTooLarge       its result has more than a job's may have: ask for less
     │   └── JobAbandoned            every scheduler that ran it is gone: find out why before it is submitted again
-    ├── ReadError               a read by many clients cannot go on
-    │   └── SnapshotGone            the files that it reads are pinned no more: plan it again
+    ├── SnapshotGone            the files that a read by many clients needs are pinned no more: plan it again
     ├── TransportError          the conversation with a node failed
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
@@ -366,16 +365,10 @@ class JobAbandoned(JobError):
     code = "job.abandoned"
 
 
-class ReadError(BallistaError):
-    """A read of a table by many clients cannot go on."""
+class SnapshotGone(BallistaError):
+    """The lease of what many clients read was lost, and its files may be gone; never answered from newer ones."""
 
-    code = "read"
-
-
-class SnapshotGone(ReadError):
-    """The lease of what is read was lost, and its files may be gone; never answered from newer ones."""
-
-    code = "read.snapshot_gone"
+    code = "snapshot_gone"
 
 
 class TransportError(BallistaError):
@@ -434,13 +427,11 @@ class MissingExtra(ConfigError):
     @classmethod
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The error for `package`, which comes with `extra`."""
-        return cls(
-            f"{package} is not installed. Run: pip install 'ballista_py[{extra}]'", package=package, extra=extra
-        )
+        text = f"{package} is not installed. Run: pip install 'ballista_py[{extra}]'"
+        return cls(text, package=package, extra=extra)
 
 
-MAX_CODE_CHARS = 256
-MAX_MESSAGE_CHARS = 8_192
+MAX_CODE_CHARS, MAX_MESSAGE_CHARS = 256, 8_192
 _OF_STATEMENTS = (PlanningError, WriteError, InvalidData)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
@@ -473,11 +464,8 @@ def to_wire(error: BaseException) -> dict[str, Any]:
         return {"code": error.code, "message": printable(error.message), "details": error.details}
     if isinstance(error, BallistaError):
         key, file = (str(error.details.get(name) or "") for name in ("key", "file"))
-        details = {
-            name: without_places(value, key, file) if isinstance(value, str) else value
-            for name, value in error.details.items()
-            if name != "file"
-        }
+        kept = {name: value for name, value in error.details.items() if name != "file"}
+        details = {name: without_places(v, key, file) if isinstance(v, str) else v for name, v in kept.items()}
         message = without_places(printable(error.message), key, file)
         return {"code": error.code, "message": message, "details": details}
     return {"code": BallistaError.code, "message": f"internal error ({type(error).__name__})", "details": {}}

@@ -230,8 +230,10 @@ class World:
 
     def _trouble(self) -> None:
         if self.time.now_ms >= TROUBLES_END_MS:
-            for one in (*self.clients, *self.servers):
-                one.slow = 1.0
+            for client in self.clients:
+                client.slow = 1.0
+            for server in self.servers:
+                server.slow = 1.0
             return
         self._trouble_clients()
         if self.chance() < 0.06:
