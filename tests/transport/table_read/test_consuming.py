@@ -216,6 +216,22 @@ def test_when_no_location_is_left_the_agent_is_asked_for_others_of_the_same_snap
     assert consumer.on(where) == ()  # it comes twice
 
 
+def test_a_grant_without_a_location_asks_for_one_at_once(time):
+    consumer = consumer_of(time, grant(locations=()))
+    assert consumer.start() == (ReplanAsked(token="t", client=ME, partition=3, snapshot="s"),)
+    where = Replanned(token="t", snapshot="s", ticket=b"new", locations=(S2,))
+    assert opens(consumer.on(where)) == [(S2, 1, True)]
+
+
+def test_after_a_replan_the_plan_is_asked_for_anew(time):
+    consumer = consumer_of(time, grant(locations=(S1,)))
+    consumer.start()
+    assert opens(consumer.on(ReadRefused(1))) == [(S1, 2, False)]
+    consumer.on(ReadRejected(2))
+    where = Replanned(token="t", snapshot="s", ticket=b"new", locations=(S1, S2))
+    assert opens(consumer.on(where)) == [(S1, 3, True)]
+
+
 def test_an_open_without_an_answer_goes_elsewhere_and_its_late_answer_counts_for_nothing(time):
     consumer = consumer_of(time)
     consumer.start()

@@ -81,7 +81,7 @@ class TakeRows:
 
 @frozen
 class DropExchange:
-    """End the exchange of an attempt; nothing is read from it any more."""
+    """End the exchange of an attempt, if it is still there; nothing is read from it any more."""
 
     attempt: int
 
