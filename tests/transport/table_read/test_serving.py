@@ -140,6 +140,12 @@ def test_who_comes_when_enough_is_read_is_on_hold(time):
     assert opened(reads, B) == ReadAccepted(1, True)
 
 
+def test_a_successor_may_take_the_place_of_whom_it_names(time):
+    reads = ServedReads(time, max_streams=1)
+    opened(reads, A)
+    assert opened(reads, evolve(B, ancestors=("a",))) == ReadAccepted(1, True)
+
+
 def test_a_stream_that_nobody_pulls_is_dropped_and_another_one_is_not(time, reads):
     opened(reads, A)
     opened(reads, B)
@@ -150,6 +156,14 @@ def test_a_stream_that_nobody_pulls_is_dropped_and_another_one_is_not(time, read
     assert not reads.pulled("j", "a", 1)
     assert reads.tick() == (STREAM_A,)
     assert reads.pulled("j", "b", 1)
+
+
+def test_an_open_that_comes_again_is_no_pull(time, reads):
+    opened(reads, A)
+    time.now_ms = IDLE_MS
+    opened(reads, A)
+    time.now_ms = IDLE_MS + 1
+    assert reads.tick() == (STREAM_A,)
 
 
 def test_all_of_a_job_goes_when_its_lease_ends(time, reads):
