@@ -51,12 +51,13 @@ def test_no_rule_is_idle(name):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 def test_with_all_rules_nothing_is_wrong_in_thousands_of_histories():
     assert [seed for seed in range(FIRST, FIRST + 5_000) if run(seed, Rules()).wrong] == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_missing_rule_shows_in_any_two_hundred_seeds(name):
+def test_a_missing_rule_shows_in_any_five_hundred_seeds(name):
     rules = variants()[f"without {name}"]
-    assert any(run(seed, rules).wrong for seed in range(FIRST, FIRST + 200))
+    assert any(run(seed, rules).wrong for seed in range(FIRST, FIRST + 500))
