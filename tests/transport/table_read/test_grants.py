@@ -115,6 +115,23 @@ def test_a_client_is_taken_for_dead_only_after_it_was_silent(time):
     assert not agent.reported(report(grant)).is_live
 
 
+def test_whatever_a_client_says_about_its_grant_is_a_sign_of_life(time):
+    agent = agent_of(time)
+    grant = agent.ask(A)
+    agent.ask(B)
+    cut_id = cut_of(agent, grant)
+    asked = ReplanAsked(token=grant.token, client=A, partition=0, snapshot="s")
+    for says in (
+        lambda: agent.was_cut(answer(grant, cut_id, Position(1, 0))),
+        lambda: agent.replanned(asked, "s", b"", AT),
+        lambda: agent.reported(report(grant)),
+    ):
+        time.now_ms += DEAD_MS
+        says()
+        agent.tick()
+        assert agent.live_tokens == {grant.token}
+
+
 def test_a_successor_names_all_that_were_superseded_before_it(time):
     agent = agent_of(time)
     tokens = []
@@ -368,6 +385,21 @@ def test_grants_of_one_job_are_spread_over_its_servers(time):
     agent = agent_of(time, *(partition(n) for n in range(8)))
     first = Counter(agent.ask(ReaderId(f"c{n}", "1")).locations[0].uri for n in range(8))
     assert first == {"s1": 4, "s2": 4}
+
+
+def test_grants_that_are_over_use_no_server(time):
+    agent = agent_of(time, *(partition(n) for n in range(4)))
+    first = agent.ask(A)
+    other = agent.ask(B)
+    assert first.locations[0] != other.locations[0]
+    agent.done(done(first))
+    assert agent.ask(C).locations[0] == first.locations[0]
+    asked = ReplanAsked(token=other.token, client=B, partition=other.partition, snapshot="s")
+    assert (
+        agent.replanned(asked, "s", b"", AT).locations[0] == other.locations[0]
+    )  # it does not make way for itself
+    agent.replanned(asked, "s", b"", ())
+    assert agent.ask(A).locations[0] == other.locations[0]
 
 
 EVENTS = st.lists(

@@ -194,6 +194,24 @@ def test_a_lease_that_was_renewed_goes_on(time, reads):
     assert reads.remembered == 0
 
 
+def test_the_newest_word_on_a_lease_counts(time, reads):
+    opened(reads, A, lease_left_ms=9_000.0)
+    opened(reads, B, lease_left_ms=1_000.0)
+    time.now_ms = 1_000.0
+    assert len(reads.tick()) == 2
+
+
+def test_who_comes_after_idle_streams_and_jobs_that_ended_gets_their_place_at_once(time):
+    reads = ServedReads(time, max_streams=1)
+    opened(reads, A)
+    time.now_ms = IDLE_MS + 1
+    answer = reads.open(B, HELD, LEASE_MS)
+    assert (answer.reply, answer.ended) == (ReadAccepted(1, True), (STREAM_A,))
+    reads.renewed("j", 1.0)
+    time.now_ms += 1.0
+    assert opened(reads, evolve(A, job="k")) == ReadAccepted(1, True)
+
+
 def test_nothing_is_read_of_a_snapshot_without_a_lease(reads):
     opened(reads, A)
     answer = reads.open(evolve(A, attempt=2), HELD, 0.0)
