@@ -266,13 +266,15 @@ def test_who_cannot_be_cut_is_not_asked_again(time):
 
 def test_no_more_cuts_are_asked_for_than_clients_are_idle(time):
     agent = agent_of(time, partition(0), partition(1), partition(2))
+    time.now_ms = DEAD_MS
     grants = [agent.ask(ReaderId(f"c{n}", "1")) for n in range(3)]
     for _ in range(5):
         agent.ask(A)
+        agent.tick()
     assert [cut_of(agent, grant) is not None for grant in grants].count(True) == 1
     agent.ask(B)
     assert [cut_of(agent, grant) is not None for grant in grants].count(True) == 2
-    time.now_ms = DEAD_MS + 1
+    time.now_ms = 2 * DEAD_MS + 1
     [agent.reported(report(grant)) for grant in grants]
     agent.tick()
     agent.ask(C)  # the others are idle no more: nobody has heard of them
@@ -388,18 +390,30 @@ def test_grants_of_one_job_are_spread_over_its_servers(time):
 
 
 def test_grants_that_are_over_use_no_server(time):
-    agent = agent_of(time, *(partition(n) for n in range(4)))
+    agent = agent_of(time, *(partition(n) for n in range(5)))
     first = agent.ask(A)
     other = agent.ask(B)
     assert first.locations[0] != other.locations[0]
     agent.done(done(first))
     assert agent.ask(C).locations[0] == first.locations[0]
-    asked = ReplanAsked(token=other.token, client=B, partition=other.partition, snapshot="s")
-    assert (
-        agent.replanned(asked, "s", b"", AT).locations[0] == other.locations[0]
-    )  # it does not make way for itself
+
+
+@pytest.mark.parametrize("name", "defghi")
+def test_a_grant_that_was_planned_anew_uses_the_server_that_it_goes_to(time, name):
+    agent = agent_of(time, evolve(partition(0), locations=AT[:1]), partition(1))
+    grant = agent.ask(A)
+    asked = ReplanAsked(token=grant.token, client=A, partition=0, snapshot="s")
+    agent.replanned(asked, "s", b"", AT[1:])
+    assert agent.ask(ReaderId(name, "1")).locations == AT
+
+
+def test_a_grant_that_has_no_location_any_more_uses_no_server(time):
+    agent = agent_of(time, *(partition(n) for n in range(4)))
+    grant = agent.ask(A)
+    asked = ReplanAsked(token=grant.token, client=A, partition=grant.partition, snapshot="s")
     agent.replanned(asked, "s", b"", ())
-    assert agent.ask(A).locations[0] == other.locations[0]
+    firsts = {agent.ask(client).locations[0] for client in (B, C)}
+    assert firsts == set(AT)
 
 
 EVENTS = st.lists(
