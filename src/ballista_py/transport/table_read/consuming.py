@@ -190,8 +190,6 @@ class GrantConsumer:
 
     def tick(self) -> tuple[Action, ...]:
         """Do what is due: ask elsewhere, say again what was not answered, report."""
-        if self.phase == "over":
-            return ()
         waited = self._runtime.monotonic_ms() - self._since_ms
         due: tuple[Action, ...] = ()
         if self.phase == "opening" and waited >= self._times.open_ms:
