@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
-from ballista_py.testing.models.table_read import run
-from ballista_py.testing.models.table_read_rules import Rules, variants
+from ballista_py.testing.models.table_read import World, run
+from ballista_py.testing.models.table_read_rules import Parts, Rules, variants
+from ballista_py.transport.table_read.serving import ServedReads
 
 FIRST = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0"))  # other seeds for every state of src
 SHOWN = {  # the first seed that is wrong without the rule, and what is wrong then
@@ -37,6 +38,19 @@ def test_with_all_rules_every_row_is_counted_once_whatever_happens():
         counts += world.counts
     happened = ("counted", "again", "superseded", "given up", "replanned", "stolen", "taken for dead")
     assert min(counts[what] for what in happened) > 10, counts
+
+
+class Forgetful(ServedReads):
+    """One that has room for two grants."""
+
+    def __init__(self, runtime, **settings):
+        super().__init__(runtime, max_tokens=2, **settings)
+
+
+def test_what_servers_forget_for_want_of_room_never_makes_an_answer_wrong():
+    found = [World(seed, Parts(reads=Forgetful)).run().wrong for seed in range(FIRST, FIRST + 40)]
+    kinds = set().union(*found)
+    assert kinds <= {"a superseded grant was served", "an earlier attempt was served"}
 
 
 def test_every_rule_has_its_seed():
