@@ -7,7 +7,7 @@ import pytest
 
 from ballista_py.testing.models.table_read import World, run
 from ballista_py.testing.models.table_read_rules import Parts, Rules, variants
-from ballista_py.transport.table_read.serving import ServedReads
+from ballista_py.transport.table_read.tokens.serving import ServedReads
 
 FIRST = int(os.environ.get("BALLISTA_SIM_FIRST_SEED", "0"))  # other seeds for every state of src
 SHOWN = {  # the first seed that is wrong without the rule, and what is wrong then

@@ -36,10 +36,10 @@ from ballista_py.testing.models.table_read_nodes import (
     VirtualTime,
 )
 from ballista_py.testing.models.table_read_rules import Parts, Rules, parts_of, variants
-from ballista_py.transport.table_read.consuming import (
+from ballista_py.transport.table_read.tokens.consuming import (
     Event,
 )
-from ballista_py.transport.table_read.messages import (
+from ballista_py.transport.table_read.tokens.messages import (
     CutAnswer,
     GaveUp,
     ReadDone,
@@ -51,7 +51,7 @@ from ballista_py.transport.table_read.messages import (
     ReplanAsked,
     SnapshotLost,
 )
-from ballista_py.transport.table_read.positions import START, Position, Sections
+from ballista_py.transport.table_read.tokens.positions import START, Position, Sections
 
 SERVERS, PARTITIONS = 3, 5
 DEAD_MS, LEASE_MS, TROUBLES_END_MS, END_MS = 12_000.0, 20_000.0, 90_000.0, 900_000.0

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from ballista_py.errors import Fenced
 from ballista_py.runtime import Condition
-from ballista_py.transport.table_read.consuming import (
+from ballista_py.transport.table_read.tokens.consuming import (
     Action,
     DropExchange,
     Event,
@@ -22,7 +22,7 @@ from ballista_py.transport.table_read.consuming import (
     TakeRows,
     Unreachable,
 )
-from ballista_py.transport.table_read.exchange import (
+from ballista_py.transport.table_read.tokens.exchange import (
     OpenRead,
     ReadAccepted,
     ReadChunk,
@@ -31,8 +31,8 @@ from ballista_py.transport.table_read.exchange import (
     ReadTrailer,
     chained,
 )
-from ballista_py.transport.table_read.messages import ReaderId, ReadGrant
-from ballista_py.transport.table_read.serving import HeldPartition, ServedStream
+from ballista_py.transport.table_read.tokens.messages import ReaderId, ReadGrant
+from ballista_py.transport.table_read.tokens.serving import HeldPartition, ServedStream
 
 if TYPE_CHECKING:
     from ballista_py.testing.models.table_read import World

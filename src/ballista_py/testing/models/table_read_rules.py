@@ -9,12 +9,12 @@ from typing import Any
 
 from attrs import evolve, field, fields, frozen
 
-from ballista_py.transport.table_read.consuming import Action, GrantConsumer
-from ballista_py.transport.table_read.exchange import ReadAccepted
-from ballista_py.transport.table_read.grants import ReadAgent, _Live
-from ballista_py.transport.table_read.messages import ReadDone, Replanned
-from ballista_py.transport.table_read.positions import RowRange
-from ballista_py.transport.table_read.serving import ServedReads, _Open, _ServedJob
+from ballista_py.transport.table_read.tokens.consuming import Action, GrantConsumer
+from ballista_py.transport.table_read.tokens.exchange import ReadAccepted
+from ballista_py.transport.table_read.tokens.grants import ReadAgent, _Live
+from ballista_py.transport.table_read.tokens.messages import ReadDone, Replanned
+from ballista_py.transport.table_read.tokens.positions import RowRange
+from ballista_py.transport.table_read.tokens.serving import ServedReads, _Open, _ServedJob
 
 
 @frozen(kw_only=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ballista_py.errors import InvalidData, SnapshotGone
 from ballista_py.runtime import seeded_chance
 from ballista_py.testing.models.table_read_nodes import VirtualTime
-from ballista_py.transport.table_read.exchange import MAX_ANCESTORS
-from ballista_py.transport.table_read.grants import DEAD_MS, LEASE_MS, ReadAgent, spread
-from ballista_py.transport.table_read.messages import (
+from ballista_py.transport.table_read.tokens.exchange import MAX_ANCESTORS
+from ballista_py.transport.table_read.tokens.grants import DEAD_MS, LEASE_MS, ReadAgent, spread
+from ballista_py.transport.table_read.tokens.messages import (
     CutAnswer,
     GaveUp,
     NoMoreWork,
@@ -28,7 +28,7 @@ from ballista_py.transport.table_read.messages import (
     SnapshotLost,
     WaitForWork,
 )
-from ballista_py.transport.table_read.positions import START, Position, RowRange, Sections, is_covered
+from ballista_py.transport.table_read.tokens.positions import START, Position, RowRange, Sections, is_covered
 
 A, B, C = (ReaderId(name, "1") for name in "abc")
 AT = (ReadLocation(uri="s1"), ReadLocation(uri="s2"))

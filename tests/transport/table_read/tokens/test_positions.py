@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.errors import InvalidData
-from ballista_py.transport.table_read.positions import START, Position, RowRange, Sections, is_covered
+from ballista_py.transport.table_read.tokens.positions import START, Position, RowRange, Sections, is_covered
 
 SECTIONS = st.lists(st.integers(0, 4), max_size=6).map(lambda rows: Sections(tuple(rows)))
 

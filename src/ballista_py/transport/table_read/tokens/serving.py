@@ -12,7 +12,7 @@ from collections import OrderedDict
 from attrs import define, field, frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.transport.table_read.exchange import (
+from ballista_py.transport.table_read.tokens.exchange import (
     MAX_ANCESTORS,
     OpenRead,
     ReadAccepted,

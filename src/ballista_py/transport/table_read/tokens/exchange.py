@@ -11,7 +11,7 @@ from zlib import crc32
 
 from attrs import frozen
 
-from ballista_py.transport.table_read.positions import Position
+from ballista_py.transport.table_read.tokens.positions import Position
 
 CREDITS = 2  # chunks of one exchange that may be under way
 CHUNK_ROWS = 65_536  # rows of the input that one chunk moves on by, at most

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from ballista_py.errors import Fenced, InvalidData
 from ballista_py.runtime import Runtime
-from ballista_py.transport.table_read.exchange import (
+from ballista_py.transport.table_read.tokens.exchange import (
     CHUNK_ROWS,
     CREDITS,
     OpenRead,
@@ -31,7 +31,7 @@ from ballista_py.transport.table_read.exchange import (
     StaleAttempt,
     chained,
 )
-from ballista_py.transport.table_read.messages import (
+from ballista_py.transport.table_read.tokens.messages import (
     CutAnswer,
     DoneReply,
     GaveUp,
@@ -45,7 +45,7 @@ from ballista_py.transport.table_read.messages import (
     ReportReply,
     SnapshotLost,
 )
-from ballista_py.transport.table_read.positions import Position, RowRange
+from ballista_py.transport.table_read.tokens.positions import Position, RowRange
 
 REPORT_MS = 3_000.0
 OPEN_MS = 2_000.0  # without an answer to an open, another location is asked

@@ -9,7 +9,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from ballista_py.transport.table_read.positions import START, Position, RowRange, Sections
+from ballista_py.transport.table_read.tokens.positions import START, Position, RowRange, Sections
 
 
 @frozen(order=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ballista_py.runtime import seeded_chance
 from ballista_py.testing.models.table_read_nodes import VirtualTime
-from ballista_py.transport.table_read.exchange import (
+from ballista_py.transport.table_read.tokens.exchange import (
     MAX_ANCESTORS,
     OpenRead,
     ReadAccepted,
@@ -20,8 +20,8 @@ from ballista_py.transport.table_read.exchange import (
     ReadSnapshotGone,
     StaleAttempt,
 )
-from ballista_py.transport.table_read.positions import START
-from ballista_py.transport.table_read.serving import IDLE_MS, HeldPartition, ServedReads, ServedStream
+from ballista_py.transport.table_read.tokens.positions import START
+from ballista_py.transport.table_read.tokens.serving import IDLE_MS, HeldPartition, ServedReads, ServedStream
 
 HELD, LEASE_MS = HeldPartition(is_held=True), 900_000.0
 A = OpenRead(

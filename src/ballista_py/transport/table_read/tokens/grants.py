@@ -15,8 +15,8 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.errors import InvalidData, SnapshotGone
 from ballista_py.runtime import Runtime
-from ballista_py.transport.table_read.exchange import CHUNK_ROWS, CREDITS, MAX_ANCESTORS
-from ballista_py.transport.table_read.messages import (
+from ballista_py.transport.table_read.tokens.exchange import CHUNK_ROWS, CREDITS, MAX_ANCESTORS
+from ballista_py.transport.table_read.tokens.messages import (
     CutAnswer,
     DoneReply,
     GaveUp,
@@ -33,7 +33,7 @@ from ballista_py.transport.table_read.messages import (
     SnapshotLost,
     WaitForWork,
 )
-from ballista_py.transport.table_read.positions import Position, RowRange, is_covered
+from ballista_py.transport.table_read.tokens.positions import Position, RowRange, is_covered
 
 DEAD_MS = 12_000.0
 LEASE_MS = 900_000.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ballista_py.errors import Fenced
 from ballista_py.runtime import seeded_chance
 from ballista_py.testing.models.table_read_nodes import VirtualTime
-from ballista_py.transport.table_read.consuming import (
+from ballista_py.transport.table_read.tokens.consuming import (
     AGAIN_MS,
     BROKEN_MS,
     OPEN_MS,
@@ -22,7 +22,7 @@ from ballista_py.transport.table_read.consuming import (
     TakeRows,
     Unreachable,
 )
-from ballista_py.transport.table_read.exchange import (
+from ballista_py.transport.table_read.tokens.exchange import (
     CREDITS,
     ReadAccepted,
     ReadChunk,
@@ -37,7 +37,7 @@ from ballista_py.transport.table_read.exchange import (
     StaleAttempt,
     chained,
 )
-from ballista_py.transport.table_read.messages import (
+from ballista_py.transport.table_read.tokens.messages import (
     CutAnswer,
     DoneReply,
     GaveUp,
@@ -51,7 +51,7 @@ from ballista_py.transport.table_read.messages import (
     ReportReply,
     SnapshotLost,
 )
-from ballista_py.transport.table_read.positions import START, Position, RowRange, Sections
+from ballista_py.transport.table_read.tokens.positions import START, Position, RowRange, Sections
 
 ME, S1, S2 = ReaderId("c", "1"), ReadLocation(uri="s1"), ReadLocation(uri="s2")
 SECTIONS, CHUNK = Sections((10, 10)), 4
