@@ -25,7 +25,7 @@ from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
-from ballista_py.transport.table_read.tally import Position
+from ballista_py.transport.table_read.tokens.positions import START, Position
 
 if TYPE_CHECKING:
     from ballista_py.agents.read_job import ReadPartition
@@ -73,7 +73,7 @@ class PartitionSearch:
 
     def unprocessed(self) -> Iterator[pa.RecordBatch]:
         """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
-        at, until_ms = Position(), self.runtime.monotonic_ms() + PATIENCE_MS
+        at, until_ms = START, self.runtime.monotonic_ms() + PATIENCE_MS
         with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while True:
                 for uri in self._locations:

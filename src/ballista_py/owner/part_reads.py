@@ -25,7 +25,7 @@ from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import ReadLeases
 from ballista_py.transport.table_read.exchange import PartAnswer
-from ballista_py.transport.table_read.tally import Position
+from ballista_py.transport.table_read.tokens.positions import START, Position
 
 KNOWN_READS = 64
 KNOWN_FILES = 200_000  # of all read jobs that are remembered together
@@ -105,7 +105,7 @@ class PartReads:
         running = self._running(read, self.part(read, number))
         return PartAnswer(
             schema=read.given,
-            batches=((Position(), batch) for batch in conformed(running.batches(), read.given)),
+            batches=((START, batch) for batch in conformed(running.batches(), read.given)),
             processed=True,
             cancel=running.cancel,
         )

@@ -17,8 +17,8 @@ from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.security.signed_tickets import TicketCheck
 from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Refused, Rejected
-from ballista_py.transport.table_read.tally import Position
 from ballista_py.transport.table_read.tickets import ReadTicket
+from ballista_py.transport.table_read.tokens.positions import Position
 
 # More at once take memory and are no faster.
 PROCESSED_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))

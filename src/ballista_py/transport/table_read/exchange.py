@@ -16,7 +16,8 @@ from ballista_py.transport.flight.calls import CallContext, OpenCall
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.messages import known, pb
-from ballista_py.transport.table_read.tally import NO_COLUMNS, Position, Tally
+from ballista_py.transport.table_read.tally import NO_COLUMNS, Tally
+from ballista_py.transport.table_read.tokens.positions import START, Position
 
 READ_VERB = "DoExchange table_read"
 CHUNK_BYTES = 4 << 20
@@ -29,7 +30,7 @@ class PartRequest:
 
     ticket: Mapping[str, Any] = field(repr=False)
     process: bool
-    begin: Position = field(factory=Position)
+    begin: Position = START
     token: str = ""
     ancestors: tuple[str, ...] = ()
     attempt: int = 0
@@ -38,7 +39,7 @@ class PartRequest:
     def of(cls, request: Any) -> PartRequest:
         """What a `Request` says. Raises `InvalidData`."""
         begin = Position(request.begin.section, request.begin.row)
-        if request.process and begin != Position():
+        if request.process and begin != START:
             raise InvalidData("what is processed has no positions: ask for it from its begin on")
         return cls(
             ticket=from_json(request.ticket),

@@ -13,7 +13,8 @@ from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
 from ballista_py.transport.table_read.messages import known, packed, pb
-from ballista_py.transport.table_read.tally import NO_COLUMNS, Position, Tally
+from ballista_py.transport.table_read.tally import NO_COLUMNS, Tally
+from ballista_py.transport.table_read.tokens.positions import Position
 
 WINDOW_CHUNKS = 2
 

@@ -1,4 +1,4 @@
-"""What both ends of an exchange know: where rows are, and how many came."""
+"""What both ends of an exchange count."""
 
 from __future__ import annotations
 
@@ -6,23 +6,10 @@ import zlib
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
 
 from ballista_py.transport.table_read.messages import pb
 
 NO_COLUMNS = pa.schema([])
-
-
-@frozen(order=True)
-class Position:
-    """Where unprocessed rows begin: row `row` of the section (file) `section` of a part.
-
-    >>> Position(1, 0) > Position(0, 9)
-    True
-    """
-
-    section: int = 0
-    row: int = 0
 
 
 class Tally:
