@@ -81,8 +81,15 @@ class PartReads:
         return read.parts[number]
 
     def unprocessed(self, read: ReadFiles, number: int, begin: Position) -> PartAnswer:
-        """The columns that the plan needs, of all rows from `begin` on, in the order of the files."""
+        """The columns that the plan needs, of all rows from `begin` on, in the order of the files.
+
+        Raises `InvalidData` for a section that there is not.
+        """
         part, schema = self.part(read, number), plain(read.base)
+        if begin.section >= len(part):
+            raise InvalidData(
+                f"partition {number} of the read job has {len(part)} sections, and none {begin.section}"
+            )
 
         def rows() -> Iterator[tuple[Position, pa.RecordBatch]]:
             for section in range(begin.section, len(part)):

@@ -94,6 +94,27 @@ _MEETING = (
 )
 
 
+def require_condition(text: str) -> None:
+    """Raise `SqlError` for a text that stands in brackets and is more than a condition then.
+
+    What cannot be read here is left to whoever reads the statement that it becomes a part of.
+
+    >>> require_condition("id > 3 -- few")
+    >>> require_condition("true) UNION SELECT 1 FROM (SELECT 1")
+    Traceback (most recent call last):
+    ...
+    ballista_py.errors.SqlError: the filter is more than a condition: write a query
+    """
+    try:
+        trees = sqlglot.parse(f"SELECT 1 WHERE ({text}\n)", dialect="duckdb")
+    except sqlglot.errors.SqlglotError:
+        return
+    tree = trees[0] if len(trees) == 1 else None
+    given = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
+    if given != {"expressions", "where"}:
+        raise SqlError("the filter is more than a condition: write a query")
+
+
 def rows_of(fragment_sql: str, table: str, columns: Sequence[str]) -> str:
     """The SQL that gives these columns of the rows that a fragment over a table looks at.
 

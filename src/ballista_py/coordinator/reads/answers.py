@@ -12,6 +12,7 @@ from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadH
 from ballista_py.errors import InvalidData, SqlError
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.sql.parts import require_condition
 from ballista_py.transport.table_read.messages import pb
 
 
@@ -67,10 +68,14 @@ def _statement(plan: Any) -> tuple[str, str | None]:
 def scan_sql(table: str, columns: Iterable[str], condition: str) -> str:
     """The query that reads these columns (none: all) of the rows of a table for which a condition holds.
 
+    Raises `SqlError` for a text that is more than a condition.
+
     >>> scan_sql("orders", ["id", "a b"], "id > 3")
     'SELECT "id", "a b" FROM "orders" WHERE (id > 3\\n)'
     """
     chosen = ", ".join(map(_quoted, columns)) or "*"
+    if condition.strip():
+        require_condition(condition)
     where = f" WHERE ({condition}\n)" if condition.strip() else ""  # it may end in a comment
     return f"SELECT {chosen} FROM {_quoted(table)}{where}"
 
