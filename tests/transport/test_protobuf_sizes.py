@@ -10,7 +10,7 @@ from ballista_py.transport.control.codec import heartbeat_from_message, heartbea
 from ballista_py.transport.control.grpc import messages as pb
 from ballista_py.transport.control.grpc import parsed
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
-from ballista_py.transport.protobuf_sizes import require_unpackable
+from ballista_py.protobuf_sizes import require_unpackable
 
 
 def wrapped(number: int, body: bytes) -> bytes:
