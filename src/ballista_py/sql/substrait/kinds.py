@@ -101,6 +101,9 @@ def in_engine(kind: pa.DataType) -> exp.DataType:
         return exp.DataType.build(f"DECIMAL({kind.precision}, {kind.scale})", dialect="duckdb")
     if pa.types.is_list(kind):
         return exp.DataType(this=exp.DataType.Type.LIST, expressions=[in_engine(kind.value_type).copy()], nested=True)
+    if pa.types.is_struct(kind):
+        fields = [exp.ColumnDef(this=exp.to_identifier(one.name, quoted=True), kind=in_engine(one.type).copy()) for one in kind]
+        return exp.DataType(this=exp.DataType.Type.STRUCT, expressions=fields, nested=True)
     name = _IN_ENGINE.get(kind)
     if name is None:
         raise UnsupportedExpression(f"values of {kind} cannot be made here: read them from the table")

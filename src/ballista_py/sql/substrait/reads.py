@@ -54,7 +54,7 @@ def base_columns(said: Any) -> list[tuple[str, Any]]:
         if place >= len(names):
             raise InvalidData("the plan is malformed: a table has fewer names than columns")
         found.append((names[place], kind))
-        place += _names_of(kind)
+        place += name_count(kind)
     if place != len(names):
         raise InvalidData("the plan is malformed: a table has more names than columns")
     if len({name for name, _ in found}) < len(found):
@@ -62,15 +62,15 @@ def base_columns(said: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _names_of(kind: Any) -> int:
+def name_count(kind: Any) -> int:
     """How many names a column takes: its own, and those of the fields of structs within."""
     which = kind.WhichOneof("kind")
     if which == "struct":
-        return 1 + sum(_names_of(one) for one in kind.struct.types)
+        return 1 + sum(name_count(one) for one in kind.struct.types)
     if which == "list":
-        return _names_of(kind.list.type)
+        return name_count(kind.list.type)
     if which == "map":
-        return _names_of(kind.map.key) + _names_of(kind.map.value) - 1
+        return name_count(kind.map.key) + name_count(kind.map.value) - 1
     return 1
 
 
