@@ -43,6 +43,17 @@ def _is_local(kind: pa.DataType) -> bool:
     return bool(_types.is_timestamp(kind) and kind.tz is None)
 
 
+def writes_alike(of: pa.DataType, to: pa.DataType, written: bool) -> bool:
+    """Whether DataFusion casts as the engine does; `written` says that it is a literal, whose text is a plain one."""
+    if of == pa.string():
+        return written and to in (_DATE, _TIME)
+    if _types.is_floating(of):
+        return to == pa.float64()
+    if _types.is_decimal(of) and _types.is_decimal(to):
+        return bool(to.scale >= of.scale)
+    return _is_plain(of, to) and to not in (pa.float32(), BOOL)
+
+
 def _bounded(to: Any) -> bool:
     return to.WhichOneof("kind") in ("varchar", "fixed_char", "fixed_binary")
 
@@ -53,7 +64,8 @@ def _is_plain(of: pa.DataType, to: pa.DataType) -> bool:
     if _types.is_floating(of):
         return bool(_types.is_floating(to) or _types.is_decimal(to))
     if _types.is_decimal(of):
-        return bool(_types.is_floating(to) or _types.is_decimal(to) or to == pa.string())
+        whole = _types.is_integer(to) and of.scale == 0
+        return bool(_types.is_floating(to) or _types.is_decimal(to) or to == pa.string() or whole)
     if of == BOOL:
         return bool(_types.is_integer(to) or to == pa.string())
     if of == _DATE:

@@ -173,9 +173,14 @@ def _decimal_sum(call: Call, kind: type[exp.Binary]) -> Value:
     left, right = call.kinds
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
-    call.require(digits <= 38, "its result has more than 38 digits: cast its values to fewer")
-    made = decimal(digits, scale)
+    made = _capped(call, digits, scale)
     return Value(cast(between_signs(kind, *(cast(tree, made) for tree in call.trees)), made), made)
+
+
+def _capped(call: Call, digits: int, scale: int) -> pa.DataType:
+    """With nothing behind the point 38 digits do, and it is an error where they do not; else some would be lost."""
+    call.require(digits <= 38 or scale == 0, "its result has more than 38 digits: cast its values to fewer")
+    return decimal(min(digits, 38), scale)
 
 
 def _multiply(call: Call) -> Value:
@@ -185,9 +190,8 @@ def _multiply(call: Call) -> Value:
         call.require(left == right and _numeric(left), "cast both to one type of numbers")
         return Value(between_signs(exp.Mul, *call.trees), left)
     digits = left.precision + right.precision + 1
-    call.require(digits <= 38, "its result has more than 38 digits: cast its values to fewer")
-    made = decimal(digits, left.scale + right.scale)
-    wide = [cast(value.tree, decimal(digits, value.kind.scale)) for value in call.values]
+    made = _capped(call, digits, left.scale + right.scale)
+    wide = [cast(value.tree, decimal(made.precision, value.kind.scale)) for value in call.values]
     return Value(cast(between_signs(exp.Mul, *wide), made), made)
 
 
