@@ -1,14 +1,16 @@
-"""Write the Substrait plans of DataFusion and Ibis that `tests/sql/substrait` reads: `tests/sql/substrait/plans.jsonl.gz`.
+"""Write the Substrait plans of DataFusion and Ibis that the tests read: `tests/sql/substrait/plans.jsonl.gz`.
 
 Run by hand in an environment of its own, since Ibis asks for an older sqlglot than ballista_py:
 
-    python -m venv plans && plans/bin/pip install datafusion ibis-framework[duckdb] ibis-substrait 'substrait<0.25' 'duckdb<1.3'
+    python -m venv plans
+    plans/bin/pip install datafusion ibis-framework[duckdb] ibis-substrait 'substrait<0.25' 'duckdb<1.3'
     plans/bin/python scripts/substrait_plans.py
 
 Each line holds the producer with its version, the statement, the plan and the rows that the producer itself gives
 (as an Arrow stream), or the error that it ends in. The first line holds the table.
 """
 
+# ruff: noqa: E501, S307 (statements stand in one line each; what is evaluated are texts of our own)
 from __future__ import annotations
 
 import base64
@@ -24,7 +26,23 @@ from typing import Any
 import pyarrow as pa
 
 TARGET = Path(__file__).parent.parent / "tests" / "sql" / "substrait" / "plans.jsonl.gz"
-TEXTS = ["", "a", "ab", "Abc", "a%b", "it's", 'say "x"', "tab\there", "naïve", "日本", "🙂", "e\u0301", " lead", "trail ", None]
+TEXTS = [
+    "",
+    "a",
+    "ab",
+    "Abc",
+    "a%b",
+    "it's",
+    'say "x"',
+    "tab\there",
+    "naïve",
+    "日本",
+    "🙂",
+    "e\u0301",
+    " lead",
+    "trail ",
+    None,
+]
 FLOATS = [0.0, -0.0, 1.5, -2.25, float("nan"), float("inf"), float("-inf"), 1e300, 3.0, -7.0, None]
 INTEGERS = {"u8": pa.uint8(), "i8": pa.int8(), "i16": pa.int16(), "i32": pa.int32(), "i64": pa.int64()}
 NUMBERS = [*INTEGERS, "f32", "f64", "dc"]
@@ -37,7 +55,9 @@ def rows() -> pa.Table:
     small = [None if n % 7 == 3 else (n * 37) % 100 - (50 if n % 3 else 0) for n in range(count)]
     days = [None if n % 9 == 4 else dt.date(1969, 12, 20) + dt.timedelta(days=n * 97) for n in range(count)]
     times = [
-        None if n % 8 == 5 else dt.datetime(1969, 12, 31, 22, 59, 59, 123456) + dt.timedelta(hours=n * 1001, microseconds=n)
+        None
+        if n % 8 == 5
+        else dt.datetime(1969, 12, 31, 22, 59, 59, 123456) + dt.timedelta(hours=n * 1001, microseconds=n)
         for n in range(count)
     ]
     cents = [None if n % 6 == 2 else Decimal(n * 137 - 1500) / 100 for n in range(count)]

@@ -82,7 +82,9 @@ def _decimal_sum(call: Call, bare: exp.Expr) -> Value:
 
 def _sum0(call: Call, over: Wrap) -> Value:
     value = _sum(call, over)
-    return Value(exp.Coalesce(this=value.tree, expressions=[cast(exp.Literal.number("0"), value.kind)]), value.kind)
+    return Value(
+        exp.Coalesce(this=value.tree, expressions=[cast(exp.Literal.number("0"), value.kind)]), value.kind
+    )
 
 
 def _avg(call: Call, over: Wrap) -> Value:
@@ -221,7 +223,9 @@ def _neighbour(kind: type[exp.AggFunc]) -> Callable[[Call, Wrap], Value]:
     def build(call: Call, over: Wrap) -> Value:
         call.require(1 <= len(call.values) <= 3, "it takes a value, how many rows away, and what stands for none")
         offset = literal_whole(call.trees[1]) if len(call.values) > 1 else 1
-        call.require(offset is not None and 0 <= offset < 1 << 31, "the distance must be a number of the plan, from 0")
+        call.require(
+            offset is not None and 0 <= offset < 1 << 31, "the distance must be a number of the plan, from 0"
+        )
         made = kind(this=call.trees[0], offset=exp.Literal.number(str(offset)))
         if len(call.values) == 3:
             alike = call.kinds[2] == call.kinds[0] or all(_types.is_integer(call.kinds[n]) for n in (0, 2))
@@ -234,7 +238,9 @@ def _neighbour(kind: type[exp.AggFunc]) -> Callable[[Call, Wrap], Value]:
 
 def _of_frame(kind: type[exp.AggFunc]) -> Callable[[Call, Wrap], Value]:
     def build(call: Call, over: Wrap) -> Value:
-        call.require(len(call.values) == (2 if kind is exp.NthValue else 1), "it takes a value, nth_value a number too")
+        call.require(
+            len(call.values) == (2 if kind is exp.NthValue else 1), "it takes a value, nth_value a number too"
+        )
         made = kind(this=call.trees[0])
         if kind is exp.NthValue:
             place = literal_whole(call.trees[1])

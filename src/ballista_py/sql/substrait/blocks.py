@@ -43,7 +43,9 @@ class Block:
     @property
     def plain(self) -> bool:
         """Whether expressions over its columns may be computed in it, by those that it has for them."""
-        return not self.cut and self.groups is None and all(isinstance(one.tree, exp.Column) for one in self.columns)
+        return (
+            not self.cut and self.groups is None and all(isinstance(one.tree, exp.Column) for one in self.columns)
+        )
 
 
 def table_block(table: str, columns: Sequence[tuple[str, Value]]) -> Block:
@@ -59,9 +61,7 @@ def opened(block: Block) -> Block:
 def wrapped(block: Block) -> Block:
     """A block over this one: what orders the rows is handed up, and stays below only where some are cut off."""
     hidden = [key.value for key in block.order if not any(key.value is one for one in block.columns)]
-    below = attrs.evolve(
-        block, columns=(*block.columns, *hidden), order=block.order if block.cut else ()
-    )
+    below = attrs.evolve(block, columns=(*block.columns, *hidden), order=block.order if block.cut else ())
     fields = tuple(Value(_field(block.level, n), one.kind) for n, one in enumerate(below.columns))
     places = {id(one): n for n, one in reversed(list(enumerate(below.columns)))}
     order = tuple(attrs.evolve(key, value=fields[places[id(key.value)]]) for key in block.order)

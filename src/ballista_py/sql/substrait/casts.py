@@ -33,7 +33,9 @@ def cast_value(value: Value, to: Any, failure: int) -> Value:
             f"a cast from {shown(value.kind)} to {shown(kind)} is not taken, because it is done in several ways"
         )
     if _bounded(to):
-        raise UnsupportedExpression("a cast to a text or binary of a given length is not taken: cast it to the plain type")
+        raise UnsupportedExpression(
+            "a cast to a text or binary of a given length is not taken: cast it to the plain type"
+        )
     if failure == _NULL:
         return Value(exp.TryCast(this=value.tree, to=in_engine(kind).copy()), kind)
     return Value(cast(value.tree, kind), kind)
@@ -60,7 +62,9 @@ def _bounded(to: Any) -> bool:
 
 def _is_plain(of: pa.DataType, to: pa.DataType) -> bool:
     if _types.is_integer(of):
-        return bool(_types.is_integer(to) or _types.is_floating(to) or _types.is_decimal(to) or to in (pa.string(), BOOL))
+        return bool(
+            _types.is_integer(to) or _types.is_floating(to) or _types.is_decimal(to) or to in (pa.string(), BOOL)
+        )
     if _types.is_floating(of):
         return bool(_types.is_floating(to) or _types.is_decimal(to))
     if _types.is_decimal(of):
@@ -71,7 +75,7 @@ def _is_plain(of: pa.DataType, to: pa.DataType) -> bool:
     if of == _DATE:
         return _is_local(to) or to == pa.string()
     if _is_local(of):
-        return to == _DATE or (_is_local(to) and _UNITS.index(to.unit) > _UNITS.index(of.unit))
+        return bool(to == _DATE or (_is_local(to) and _UNITS.index(to.unit) > _UNITS.index(of.unit)))
     if of == pa.string():
         return to in _FROM_TEXT
     return False

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.errors import InvalidData, UnsupportedExpression
 from ballista_py.sql.substrait.aggregate_functions import aggregate, takes_frame, window
-from ballista_py.sql.substrait.calls import BOOL, Call, Value, cast, enclosed, holds_columns, plain_number
+from ballista_py.sql.substrait.calls import BOOL, Call, Value, enclosed, holds_columns, plain_number
 from ballista_py.sql.substrait.casts import cast_value
 from ballista_py.sql.substrait.kinds import kind_of, shown
 from ballista_py.sql.substrait.literals import literal
@@ -62,7 +61,9 @@ class Reader:
             return scalar(self._call(said))
         made = _OTHERS.get(kind)
         if made is None:
-            raise UnsupportedExpression(f"an expression '{kind}' is not taken: compute it above what this plan gives")
+            raise UnsupportedExpression(
+                f"an expression '{kind}' is not taken: compute it above what this plan gives"
+            )
         return made(self, said)
 
     def condition(self, message: Any) -> exp.Expr:
@@ -76,12 +77,16 @@ class Reader:
         """A field by its place, or a field within it."""
         root, path = message.WhichOneof("root_type"), message.WhichOneof("reference_type")
         if root not in ("root_reference", None) or path != "direct_reference":
-            raise UnsupportedExpression(f"a reference by '{root or path}' is not taken: refer to fields by their place")
+            raise UnsupportedExpression(
+                f"a reference by '{root or path}' is not taken: refer to fields by their place"
+            )
         segment = message.direct_reference
         found: Value | None = None
         while True:
             if segment.WhichOneof("reference_type") != "struct_field":
-                raise UnsupportedExpression("elements of lists and maps are not taken: refer to fields by their place")
+                raise UnsupportedExpression(
+                    "elements of lists and maps are not taken: refer to fields by their place"
+                )
             place = segment.struct_field.field
             found = self.field(place) if found is None else field_of(found, place)
             if not segment.struct_field.HasField("child"):
@@ -100,7 +105,10 @@ class Reader:
             return None
         said = message.selection
         one = said.direct_reference
-        if said.WhichOneof("root_type") not in ("root_reference", None) or one.WhichOneof("reference_type") != "struct_field":
+        if (
+            said.WhichOneof("root_type") not in ("root_reference", None)
+            or one.WhichOneof("reference_type") != "struct_field"
+        ):
             return None
         return None if one.struct_field.HasField("child") else int(one.struct_field.field)
 
@@ -110,10 +118,14 @@ class Reader:
         seen: set[int] = set()
         for sort in sorts:
             if sort.WhichOneof("sort_kind") != "direction" or sort.direction not in _DIRECTIONS:
-                raise UnsupportedExpression("an order by a function, or clustered, is not taken: say ASC or DESC, and NULLS")
+                raise UnsupportedExpression(
+                    "an order by a function, or clustered, is not taken: say ASC or DESC, and NULLS"
+                )
             value = self.value(sort.expr)
             if not comparable(value.kind, value.kind):
-                raise UnsupportedExpression(f"rows cannot be ordered by {shown(value.kind)} here: order them by its fields")
+                raise UnsupportedExpression(
+                    f"rows cannot be ordered by {shown(value.kind)} here: order them by its fields"
+                )
             if holds_columns(value.tree) and id(value) not in seen:
                 seen.add(id(value))
                 found.append(Key(value, *_DIRECTIONS[sort.direction]))
@@ -195,7 +207,9 @@ class Reader:
         for one in said.ifs:
             wanted = literal(getattr(one, "if"))
             if not comparable(match.kind, wanted.kind):
-                raise InvalidData(f"the plan is malformed: a switch over {shown(match.kind)} asks for {shown(wanted.kind)}")
+                raise InvalidData(
+                    f"the plan is malformed: a switch over {shown(match.kind)} asks for {shown(wanted.kind)}"
+                )
             pairs.append((wanted.tree, self.value(one.then)))
         return self._case(enclosed(match.tree), pairs, said)
 
@@ -234,7 +248,9 @@ _OTHERS = {
 
 def _require_whole(said: Any) -> None:
     if said.phase not in _WHOLE_RESULT:
-        raise UnsupportedExpression("parts of aggregates are not taken: send the whole aggregate, from rows to the result")
+        raise UnsupportedExpression(
+            "parts of aggregates are not taken: send the whole aggregate, from rows to the result"
+        )
 
 
 def _frame(said: Any) -> exp.Expr:
@@ -256,10 +272,9 @@ def _bound(bound: Any, side: str, by_rows: bool) -> tuple[exp.Expr | str, str | 
         return "CURRENT ROW", None
     offset = getattr(bound, kind).offset
     if not by_rows:
-        raise UnsupportedExpression("a window over a range of values is not taken: say it in rows, or without a bound")
+        raise UnsupportedExpression(
+            "a window over a range of values is not taken: say it in rows, or without a bound"
+        )
     if not 0 <= offset < 1 << 62:
         raise InvalidData("the plan is malformed: the bound of a window lies before its other side")
     return exp.Literal.number(str(offset)), kind.upper()
-
-
-

@@ -77,14 +77,20 @@ def _varied(name: str, variation: int) -> pa.DataType:
 def decimal(precision: int, scale: int) -> pa.DataType:
     """The decimal type. Raises `InvalidData` for one that cannot be."""
     if not (1 <= precision <= MOST_DIGITS and 0 <= scale <= precision):
-        raise InvalidData(f"the plan is malformed: there is no decimal of {precision} digits, {scale} behind the point")
+        raise InvalidData(
+            f"the plan is malformed: there is no decimal of {precision} digits, {scale} behind the point"
+        )
     return pa.decimal128(precision, scale)
 
 
 def _precise(name: str, precision: int) -> pa.DataType:
     unit = _UNITS.get(precision)
     if unit == "us":
-        return pa.time64("us") if name == "precision_time" else pa.timestamp("us", UTC if name.endswith("tz") else None)
+        return (
+            pa.time64("us")
+            if name == "precision_time"
+            else pa.timestamp("us", UTC if name.endswith("tz") else None)
+        )
     if unit is None or name != "precision_timestamp":
         raise UnsupportedExpression(f"{name} with {precision} digits is not taken: cast it to 6 digits")
     return pa.timestamp(unit)
@@ -100,9 +106,14 @@ def in_engine(kind: pa.DataType) -> exp.DataType:
     if pa.types.is_decimal(kind):
         return exp.DataType.build(f"DECIMAL({kind.precision}, {kind.scale})", dialect="duckdb")
     if pa.types.is_list(kind):
-        return exp.DataType(this=exp.DataType.Type.LIST, expressions=[in_engine(kind.value_type).copy()], nested=True)
+        return exp.DataType(
+            this=exp.DataType.Type.LIST, expressions=[in_engine(kind.value_type).copy()], nested=True
+        )
     if pa.types.is_struct(kind):
-        fields = [exp.ColumnDef(this=exp.to_identifier(one.name, quoted=True), kind=in_engine(one.type).copy()) for one in kind]
+        fields = [
+            exp.ColumnDef(this=exp.to_identifier(one.name, quoted=True), kind=in_engine(one.type).copy())
+            for one in kind
+        ]
         return exp.DataType(this=exp.DataType.Type.STRUCT, expressions=fields, nested=True)
     name = _IN_ENGINE.get(kind)
     if name is None:
@@ -159,7 +170,11 @@ def names_taken(kind: pa.DataType) -> int:
 def message_of(kind: pa.DataType, nullable: bool = True) -> Any:
     """The message of a type. Raises `UnsupportedExpression` for one that Substrait has no name for."""
     made = messages().type.Type()
-    names = {held: name for name, held in reversed(_PLAIN.items()) if name not in ("varchar", "fixed_char", "fixed_binary")}
+    names = {
+        held: name
+        for name, held in reversed(_PLAIN.items())
+        if name not in ("varchar", "fixed_char", "fixed_binary")
+    }
     bare = {held: name for name, held in _UNSIGNED.items()}
     if pa.types.is_decimal(kind):
         made.decimal.precision, made.decimal.scale = kind.precision, kind.scale

@@ -144,7 +144,9 @@ def _timestamp(kind: pa.DataType) -> Callable[[int], Value]:
 def _precise(zone: str | None) -> Callable[[Any], Value]:
     def made(message: Any) -> Value:
         if message.precision not in (0, 3, 6, 9):
-            raise UnsupportedExpression(f"a timestamp with {message.precision} digits is not taken: send one with 6")
+            raise UnsupportedExpression(
+                f"a timestamp with {message.precision} digits is not taken: send one with 6"
+            )
         if message.precision == 9:
             return _nanoseconds(message.value, zone)
         micros = message.value * 10 ** (6 - message.precision)

@@ -60,8 +60,8 @@ def messages() -> _Messages:
     """The generated modules. Raises `MissingExtra` without the package `substrait`."""
     try:
         from google.protobuf.unknown_fields import UnknownFieldSet
-        from substrait.gen.proto import algebra_pb2, plan_pb2, type_pb2
-        from substrait.gen.proto.extensions import extensions_pb2
+        from substrait.gen.proto import algebra_pb2, plan_pb2, type_pb2  # type: ignore[import-untyped]
+        from substrait.gen.proto.extensions import extensions_pb2  # type: ignore[import-untyped]
     except ImportError as error:
         raise MissingExtra.of("substrait", "read") from error
     return _Messages(plan_pb2, algebra_pb2, type_pb2, extensions_pb2, UnknownFieldSet)
@@ -157,7 +157,9 @@ def _survey(plan: Any) -> None:
             if known.message_type is None or known.name in _PASSED_OVER:
                 continue
             if known.name == "enhancement":
-                raise UnsupportedExpression("a relation with an enhancement is not taken: send the plan without it")
+                raise UnsupportedExpression(
+                    "a relation with an enhancement is not taken: send the plan without it"
+                )
             waiting.extend(value if known.is_repeated else [value])
             if len(waiting) > 2 * MAX_MESSAGES:
                 raise InvalidData(f"the plan holds more than {MAX_MESSAGES:,} values: make it smaller")

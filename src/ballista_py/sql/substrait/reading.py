@@ -46,10 +46,10 @@ def read_plan(data: bytes, schemas: Mapping[str, pa.Schema]) -> SubstraitQuery:
 
     >>> from ballista_py.sql.substrait.writing import write_plan
     >>> events = pa.schema([("id", pa.int64()), ("size", pa.int32())])
-    >>> data = write_plan("SELECT id, size FROM events WHERE id > 7 ORDER BY size LIMIT 3", {"events": events})
+    >>> data = write_plan("SELECT size FROM events WHERE id > 7 LIMIT 3", {"events": events})
     >>> found = read_plan(data, {"events": events})
     >>> found.sql
-    'SELECT "events"."id" AS "id", "events"."size" AS "size" FROM "events" WHERE "events"."id" > 7 ORDER BY "events"."size" LIMIT 3'
+    'SELECT "events"."size" AS "size" FROM "events" WHERE "events"."id" > 7 LIMIT 3'
     >>> found.columns, found.filter
     (('id', 'size'), '"id" > 7')
     """

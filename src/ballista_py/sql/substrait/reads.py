@@ -121,6 +121,3 @@ def _column(table: str, held: pa.Field, said: Any) -> Value:
             "read the schema again"
         )
     return Value(tree, kind)
-
-
-

@@ -43,7 +43,9 @@ class Relations:
             if kind == "read":
                 break
             if kind not in _ABOVE:
-                raise UnsupportedExpression(f"a relation '{kind}' is not taken: possible are {_TAKEN} over one table")
+                raise UnsupportedExpression(
+                    f"a relation '{kind}' is not taken: possible are {_TAKEN} over one table"
+                )
             if not said.HasField("input"):
                 raise unset(f"what a relation '{kind}' is over")
             waiting.append((kind, said))
@@ -57,7 +59,9 @@ class Relations:
     def _read(self, said: Any, read: Read) -> Block:
         reader = Reader(self.functions, read.base)
         where = tuple(
-            reader.condition(getattr(said, name)) for name in ("filter", "best_effort_filter") if said.HasField(name)
+            reader.condition(getattr(said, name))
+            for name in ("filter", "best_effort_filter")
+            if said.HasField(name)
         )
         columns = tuple(read.base[place] for place in read.places)
         return _emitted(Block(source=read.table, level=0, columns=columns, where=where), said)
@@ -139,9 +143,7 @@ class Relations:
     def _window(self, block: Block, said: Any) -> Block:
         block = opened(block)
         reader = self._reader(block)
-        found = tuple(
-            reader.window(one, said.partition_expressions, said.sorts) for one in said.window_functions
-        )
+        found = tuple(reader.window(one, said.partition_expressions, said.sorts) for one in said.window_functions)
         return _emitted(attrs.evolve(block, columns=(*block.columns, *found)), said)
 
 
@@ -185,6 +187,3 @@ def _mapping(said: Any, width: int) -> Sequence[int]:
 def _emitted(block: Block, said: Any) -> Block:
     places = _mapping(said, len(block.columns))
     return block if isinstance(places, range) else chosen(block, places)
-
-
-

@@ -17,8 +17,6 @@ from ballista_py.errors import InvalidData, UnsupportedExpression
 from ballista_py.sql.substrait.calls import (
     BOOL,
     FP64,
-    I64,
-    TEXT,
     Call,
     Value,
     between_signs,
@@ -29,9 +27,9 @@ from ballista_py.sql.substrait.calls import (
     joined,
     plain_number,
 )
+from ballista_py.sql.substrait.kinds import MONTHS, decimal, shown
 from ballista_py.sql.substrait.text_functions import TEXT_FUNCTIONS, literal_text, literal_whole
 from ballista_py.sql.substrait.time_functions import TIME_FUNCTIONS, moved
-from ballista_py.sql.substrait.kinds import MONTHS, decimal, shown
 
 Builder = Callable[[Call], Value]
 _types = pa.types
@@ -299,6 +297,7 @@ def field_of(value: Value, place: int) -> Value:
     return Value(function("struct_extract", value.tree, exp.Literal.string(one.name)), one.type)
 
 
+_PLAIN_OF_FLOATS = ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "radians", "degrees")
 _ERROR = {"overflow": "ERROR"}
 _TRUE, _FALSE = (lambda: exp.true()), (lambda: exp.false())
 SCALARS: Mapping[str, Known] = {
@@ -337,7 +336,7 @@ SCALARS: Mapping[str, Known] = {
     "abs": Known(build=_abs, options=_ERROR),
     "sign": Known(build=_sign),
     "sqrt": Known(build=_of_floats("sqrt"), options={"rounding": "TIE_TO_EVEN", "on_domain_error": "NAN"}),
-    **{name: Known(build=_of_floats(name)) for name in ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "radians", "degrees")},
+    **{name: Known(build=_of_floats(name)) for name in _PLAIN_OF_FLOATS},
     **{
         name: Known(build=_of_floats(name), options={"on_domain_error": "NAN", "on_log_zero": "MINUS_INFINITY"})
         for name in ("ln", "log10", "log2")

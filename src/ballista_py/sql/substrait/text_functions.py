@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from ballista_py.sql.substrait.calls import BOOL, I32, I64, TEXT, Call, Value, enclosed, function, joined
+from ballista_py.sql.substrait.calls import BOOL, I64, TEXT, Call, Value, enclosed, function, joined
 
 Builder = Callable[[Call], Value]
 _MOST = 1 << 31

@@ -53,7 +53,7 @@ def _in_zone(call: Call) -> exp.Expr:
 
 
 def _is_time(kind: pa.DataType) -> bool:
-    return kind == _DATE or kind == _ZONED or kind in _PLAIN_TIMES
+    return kind in (_DATE, _ZONED) or kind in _PLAIN_TIMES
 
 
 def _utc(value: Value) -> exp.Expr:
@@ -101,4 +101,3 @@ TIME_FUNCTIONS: Mapping[str, tuple[Builder, bool]] = {
     "date_part": (_date_part, True),
     "date_trunc": (_date_trunc, True),
 }
-

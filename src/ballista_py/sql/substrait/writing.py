@@ -7,11 +7,12 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
-import sqlglot
 from attrs import frozen
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from ballista_py.errors import UnsupportedExpression
+from ballista_py.errors import SqlError, UnsupportedExpression
+from ballista_py.sql.parse.parsing import parsed
 from ballista_py.sql.substrait.kinds import message_of, of_column
 from ballista_py.sql.substrait.messages import messages
 from ballista_py.sql.substrait.written_aggregates import add_measure, add_sort, add_window, is_aggregate
@@ -38,10 +39,12 @@ def write_plan(sql: str, schemas: Mapping[str, pa.Schema]) -> bytes:
     'SELECT "f0"."g" AS "g", SUM("f0"."sum") AS "total" FROM "f0" GROUP BY "f0"."g"'
     """
     try:
-        tree = sqlglot.parse_one(sql, read="duckdb")
+        trees = parsed(sql)
+        if len(trees) != 1 or trees[0] is None:
+            raise UnsupportedExpression("one statement can be said in Substrait")
         functions = Functions()
-        built = _query(tree, schemas, functions)
-    except sqlglot.errors.SqlglotError:
+        built = _query(trees[0], schemas, functions)
+    except (SqlglotError, SqlError):
         raise UnsupportedExpression("the statement cannot be read by the parser") from None
     except RecursionError:
         raise UnsupportedExpression("the statement is nested too deeply to be said in Substrait") from None
@@ -58,12 +61,16 @@ def write_plan(sql: str, schemas: Mapping[str, pa.Schema]) -> bytes:
 
 @frozen(eq=False, kw_only=True)
 class _Built:
-    """A relation of a plan, with the names and types of its fields, and what names and expressions mean over it."""
+    """A relation of a plan of `width` fields, and what names and expressions mean over it.
+
+    `names` and `kinds` are those of its fields where statements over it may name them.
+    """
 
     relation: Any
     names: tuple[str, ...]
-    kinds: tuple[pa.DataType, ...]
+    width: int
     scope: Scope
+    kinds: tuple[pa.DataType, ...] = ()
 
 
 def _query(tree: exp.Expr, schemas: Mapping[str, pa.Schema], functions: Functions) -> _Built:
@@ -78,11 +85,16 @@ def _query(tree: exp.Expr, schemas: Mapping[str, pa.Schema], functions: Function
     if tree.args.get("where") is not None:
         built = _filtered(built, tree.args["where"].this, functions)
     items = _items(tree, built)
-    keys = [_meant(one, items) for one in _group_keys(tree)]
-    order = [(_meant(one.this, items), one) for one in (tree.args["order"].expressions if tree.args.get("order") else ())]
+    keys = _distinct_nodes(_meant(one, items) for one in _group_keys(tree))
+    order = [
+        (_meant(one.this, items), one)
+        for one in (tree.args["order"].expressions if tree.args.get("order") else ())
+    ]
     having = tree.args.get("having")
     used = [item for _, item in items] + [key for key, _ in order] + ([having.this] if having is not None else [])
-    measures = _distinct_nodes(node for one in used for node in one.find_all(exp.AggFunc, exp.Filter) if is_aggregate(node))
+    measures = _distinct_nodes(
+        node for one in used for node in one.find_all(exp.AggFunc, exp.Filter) if is_aggregate(node)
+    )
     if keys or measures or tree.args.get("group") is not None:
         built = _aggregated(built, keys, measures, functions)
     if having is not None:
@@ -123,11 +135,13 @@ def _read(table: str, alias: str, schema: pa.Schema) -> _Built:
         read.base_schema.struct.types.add().CopyFrom(message_of(kind, one.nullable))
     read.base_schema.struct.nullability = 2
     names = tuple(schema.names)
-    return _Built(relation=relation, names=names, kinds=kinds, scope=_scope(alias, names, kinds))
+    return _Built(relation=relation, names=names, width=len(names), kinds=kinds, scope=_scope(alias, names, kinds))
 
 
 def _scope(alias: str, names: Sequence[str], kinds: Sequence[pa.DataType]) -> Scope:
-    columns = {(alias.lower(), name.lower()): (n, kind) for n, (name, kind) in enumerate(zip(names, kinds, strict=True))}
+    columns = {
+        (alias.lower(), name.lower()): (n, kind) for n, (name, kind) in enumerate(zip(names, kinds, strict=True))
+    }
     if len(columns) < len(names):
         raise UnsupportedExpression("a relation with two columns of one name cannot be said in Substrait")
     return Scope(columns, {})
@@ -188,29 +202,29 @@ def _distinct_nodes(nodes: Iterable[exp.Expr]) -> list[exp.Expr]:
     return list(found.values())
 
 
-def _aggregated(built: _Built, keys: Sequence[exp.Expr], measures: Sequence[exp.Expr], functions: Functions) -> _Built:
+def _aggregated(
+    built: _Built, keys: Sequence[exp.Expr], measures: Sequence[exp.Expr], functions: Functions
+) -> _Built:
     writer = Writer(functions, built.scope)
     relation = messages().algebra.Rel()
     aggregate = relation.aggregate
     aggregate.common.direct.SetInParent()
     aggregate.input.CopyFrom(built.relation)
     grouping = aggregate.groupings.add()
-    computed: dict[str, tuple[int, pa.DataType]] = {}
+    computed: dict[str, Written] = {}
     columns: dict[tuple[str, str], tuple[int, pa.DataType]] = {}
     for n, key in enumerate(keys):
         value = writer.value(key)
         aggregate.grouping_expressions.add().CopyFrom(value.message)
         grouping.grouping_expressions.add().CopyFrom(value.message)  # for readers of before
         grouping.expression_references.append(n)
-        computed[form(key)] = (n, known(value))
+        computed[form(key)] = field_ref(n, known(value))
         if isinstance(key, exp.Column):
             columns[key.table.lower(), key.name.lower()] = (n, known(value))
-    for n, node in enumerate(measures, len(keys)):
-        computed[form(node)] = (n, add_measure(aggregate, writer, node))
-    kinds = tuple(kind for _, kind in sorted(computed.values(), key=lambda one: one[0]))
-    if len(computed) < len(keys) + len(measures):
-        raise UnsupportedExpression("a key that is grouped by twice cannot be said in this plan")
-    return _Built(relation=relation, names=(), kinds=kinds, scope=Scope(columns, computed))
+    for node in measures:
+        computed[form(node)] = add_measure(aggregate, writer, node, len(keys) + len(aggregate.measures))
+    width = len(keys) + len(aggregate.measures)
+    return _Built(relation=relation, names=(), width=width, scope=Scope(columns, computed))
 
 
 def _windowed(built: _Built, windows: Sequence[exp.Expr], functions: Functions) -> _Built:
@@ -220,13 +234,11 @@ def _windowed(built: _Built, windows: Sequence[exp.Expr], functions: Functions) 
     project.common.direct.SetInParent()
     project.input.CopyFrom(built.relation)
     computed = dict(built.scope.computed)
-    kinds = list(built.kinds)
     for node in windows:
         assert isinstance(node, exp.Window)
-        kind = add_window(project, writer, node)
-        computed[form(node)] = (len(kinds), kind)
-        kinds.append(kind)
-    return attrs.evolve(built, relation=relation, kinds=tuple(kinds), scope=attrs.evolve(built.scope, computed=computed))
+        computed[form(node)] = add_window(project, writer, node, built.width + len(project.expressions))
+    width = built.width + len(project.expressions)
+    return attrs.evolve(built, relation=relation, width=width, scope=attrs.evolve(built.scope, computed=computed))
 
 
 def _finished(
@@ -245,7 +257,7 @@ def _finished(
             texts.append(form(key))
             values.append(writer.value(key))
         sorts.append((texts.index(form(key)), node))
-    relation = _projected(built.relation, len(built.kinds), values)
+    relation = _projected(built.relation, built.width, values)
     kinds = tuple(known(value) for value in values)
     if tree.args.get("distinct") is not None:
         relation = _without_repeats(relation, tree.args["distinct"], kinds)
@@ -256,7 +268,7 @@ def _finished(
         fields = [field_ref(place, kind) for place, kind in enumerate(kinds[: len(items)])]
         relation = _projected(relation, len(values), fields)
     names = tuple(name for name, _ in items)
-    return _Built(relation=relation, names=names, kinds=kinds[: len(items)], scope=Scope({}, {}))
+    return _Built(relation=relation, names=names, width=len(items), kinds=kinds[: len(items)], scope=Scope({}, {}))
 
 
 def _projected(below: Any, width: int, values: Sequence[Written]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,15 +12,26 @@ from ballista_py.errors import UnsupportedExpression
 from ballista_py.sql.substrait.kinds import decimal
 from ballista_py.sql.substrait.written_expressions import BOOL, FP64, HUGE, I64, Writer, form
 from ballista_py.sql.substrait.written_kinds import is_number
-from ballista_py.sql.substrait.written_pieces import RESULT, Written, cast_to, fill_call, known
+from ballista_py.sql.substrait.written_pieces import (
+    RESULT,
+    Written,
+    again,
+    cast_to,
+    choice,
+    expression,
+    field_ref,
+    fill_call,
+    known,
+    whole_as,
+)
 
 _types = pa.types
 _ALL, _DISTINCT = 1, 2
 _ROWS, _RANGE = 1, 2
-_NUMBERED = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
-_SHARED = {exp.PercentRank: "percent_rank", exp.CumeDist: "cume_dist"}
-_NEIGHBOURS = {exp.Lag: "lag", exp.Lead: "lead"}
-_ENDS = {exp.FirstValue: "first_value", exp.LastValue: "last_value"}
+_NUMBERED: Mapping[type, str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
+_SHARED: Mapping[type, str] = {exp.PercentRank: "percent_rank", exp.CumeDist: "cume_dist"}
+_NEIGHBOURS: Mapping[type, str] = {exp.Lag: "lag", exp.Lead: "lead"}
+_ENDS: Mapping[type, str] = {exp.FirstValue: "first_value", exp.LastValue: "last_value"}
 _AGGREGATES = (
     exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr, exp.AnyValue,
 )  # fmt: skip
@@ -33,16 +45,55 @@ def is_aggregate(node: exp.Expr) -> bool:
     return not isinstance(node.parent, exp.Window | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
-def add_measure(relation: Any, writer: Writer, node: exp.Expr) -> pa.DataType:
-    """Add an aggregate to a relation; returns the type of what it gives."""
-    measure = relation.measures.add()
+def add_measure(relation: Any, writer: Writer, node: exp.Expr, place: int) -> Written:
+    """Add an aggregate to a relation, whose next field is at `place`; returns what it is over the relation's fields."""
+    only: list[Written] = []
     if isinstance(node, exp.Filter):
-        measure.filter.CopyFrom(writer.condition(node.expression.this).message)
+        only.append(writer.condition(node.expression.this))
         node = node.this
-    distinct = isinstance(node.this, exp.Distinct)
-    said = measure.measure
-    said.phase, said.invocation = RESULT, _DISTINCT if distinct else _ALL
-    return _aggregate(said, writer, node)
+    if isinstance(node, exp.Min | exp.Max) and not node.expressions:
+        value = writer.value(node.this)
+        if _types.is_floating(known(value)):
+            return _float_extreme(relation, writer, isinstance(node, exp.Min), value, only, place)
+    said = _measure(relation, writer, only)
+    said.invocation = _DISTINCT if isinstance(node.this, exp.Distinct) else _ALL
+    return field_ref(place, _aggregate(said, writer, node))
+
+
+def _measure(relation: Any, writer: Writer, only: list[Written]) -> Any:
+    measure = relation.measures.add()
+    if only:
+        measure.filter.CopyFrom((writer.call("and", only, BOOL) if len(only) > 1 else only[0]).message)
+    measure.measure.phase, measure.measure.invocation = RESULT, _ALL
+    return measure.measure
+
+
+def _float_extreme(
+    relation: Any, writer: Writer, least: bool, value: Written, only: list[Written], place: int
+) -> Written:
+    """The least or greatest float by those that are numbers and how many are NaN: NaN comes last.
+
+    Among the values of a group DataFusion finds NaN, or does not.
+    """
+    kind = known(value)
+    number = writer.call("lte", [value, _float("inf", kind)], BOOL)
+    fill_call(
+        _measure(relation, writer, [*only, number]), writer.functions, "min" if least else "max", [value], kind
+    )
+    counted = [*only, writer.call("gt", [value, _float("inf", kind)], BOOL)]
+    fill_call(_measure(relation, writer, counted), writer.functions, "count", [], I64)
+    found, strange = field_ref(place, kind), field_ref(place + 1, I64)
+    if least:
+        fewest, instead = writer.call("is_null", [found], BOOL), found
+        some = writer.call("gt", [strange, whole_as(0, I64)], BOOL)
+        return choice(writer.call("and", [fewest, some], BOOL), _float("nan", kind), instead)
+    return choice(writer.call("gt", [strange, whole_as(0, I64)], BOOL), _float("nan", kind), found)
+
+
+def _float(text: str, kind: pa.DataType) -> Written:
+    made = expression()
+    setattr(made.literal, "fp64" if kind == FP64 else "fp32", float(text))
+    return Written(made, kind)
 
 
 def _aggregate(said: Any, writer: Writer, node: exp.Expr) -> pa.DataType:
@@ -83,13 +134,16 @@ def _typed(node: exp.Expr, value: Written) -> tuple[str, Written, pa.DataType]:
         return ("bool_and" if isinstance(node, exp.LogicalAnd) else "bool_or"), value, BOOL
     if isinstance(node, exp.AnyValue):
         raise UnsupportedExpression("any_value may be NULL to some, and never is to others")
-    if _types.is_nested(held):
-        raise UnsupportedExpression("only plain values have an order")
+    if _types.is_nested(held) or _types.is_floating(held):
+        raise UnsupportedExpression(f"the least or greatest of {held} here is not the same to everybody")
     return ("min" if isinstance(node, exp.Min) else "max"), value, held
 
 
-def add_window(project: Any, writer: Writer, node: exp.Window) -> pa.DataType:
-    """Add a function of a window to a projection; returns the type that the message is of, which readers may cast."""
+def add_window(project: Any, writer: Writer, node: exp.Window, place: int) -> Written:
+    """Add a function of a window to a projection, as its field at `place`; returns what it is over all fields.
+
+    DataFusion numbers rows without a sign, whatever a plan says: a cast gives what the engine gives.
+    """
     if node.args.get("alias") or node.args.get("first") is not None:
         raise UnsupportedExpression("a window by its name cannot be said in Substrait")
     said = project.expressions.add().window_function
@@ -101,7 +155,8 @@ def add_window(project: Any, writer: Writer, node: exp.Window) -> pa.DataType:
     for one in order.expressions if order is not None else ():
         add_sort(said.sorts.add(), writer.settled(writer.value(one.this)), one)
     _frame(said, node, order is not None, kind)
-    return kind
+    found = field_ref(place, kind)
+    return again(found) if type(node.this) in _NUMBERED else found
 
 
 def _head(said: Any, writer: Writer, head: exp.Expr) -> pa.DataType:
@@ -139,8 +194,10 @@ def add_sort(sort: Any, value: Written, node: exp.Expr) -> None:
     """Put a key and its direction into a message."""
     known(value)
     sort.expr.CopyFrom(value.message)
-    sort.direction = (3 if node.args.get("nulls_first") else 4) if node.args.get("desc") else (
-        1 if node.args.get("nulls_first") else 2
+    sort.direction = (
+        (3 if node.args.get("nulls_first") else 4)
+        if node.args.get("desc")
+        else (1 if node.args.get("nulls_first") else 2)
     )
 
 
@@ -175,5 +232,3 @@ def _bound(bound: Any, what: object, side: str | None = None, by_rows: bool = Fa
         getattr(bound, str(side).lower()).offset = int(what.name)
     else:
         raise UnsupportedExpression("the bound of a window must be a number of rows")
-
-

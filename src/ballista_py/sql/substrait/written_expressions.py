@@ -41,9 +41,11 @@ _KINDS = {
     "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPNTZ": pa.timestamp("us"), "TIMESTAMPTZ": pa.timestamp("us", UTC),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINT": pa.uint32(), "UBIGINT": pa.uint64(),
 }  # fmt: skip
-_COMPARISONS = {exp.EQ: "equal", exp.NEQ: "not_equal", exp.LT: "lt", exp.LTE: "lte", exp.GT: "gt", exp.GTE: "gte",
-                exp.NullSafeEQ: "is_not_distinct_from", exp.NullSafeNEQ: "is_distinct_from"}  # fmt: skip
-_ARITHMETIC = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
+_COMPARISONS: Mapping[type, str] = {
+    exp.EQ: "equal", exp.NEQ: "not_equal", exp.LT: "lt", exp.LTE: "lte", exp.GT: "gt", exp.GTE: "gte",
+    exp.NullSafeEQ: "is_not_distinct_from", exp.NullSafeNEQ: "is_distinct_from",
+}  # fmt: skip
+_ARITHMETIC: Mapping[type, str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
 
 
 @frozen(eq=False)
@@ -51,13 +53,15 @@ class Scope:
     """What names mean: columns by (relation, name) in small letters, and whole expressions that were computed below."""
 
     columns: Mapping[tuple[str, str], tuple[int, pa.DataType]]
-    computed: Mapping[str, tuple[int, pa.DataType]]
+    computed: Mapping[str, Written]
 
     def column(self, node: exp.Column) -> Written:
         """The field that a column is."""
         wanted, name = node.table.lower(), node.name.lower()
         found = [
-            place for (relation, column), place in self.columns.items() if column == name and wanted in ("", relation)
+            place
+            for (relation, column), place in self.columns.items()
+            if column == name and wanted in ("", relation)
         ]
         if len(found) != 1:
             raise UnsupportedExpression(f"column '{node.name}' cannot be found where it is used")
@@ -75,8 +79,8 @@ class Writer:
         """The expression. Raises `UnsupportedExpression` for one that cannot be said with the same meaning."""
         while isinstance(node, exp.Paren):
             node = node.this
-        if self.scope.computed and (place := self.scope.computed.get(form(node))) is not None:
-            return field_ref(*place)
+        if self.scope.computed and (found := self.scope.computed.get(form(node))) is not None:
+            return found
         if type(node) in _COMPARISONS:
             return self._compared(_COMPARISONS[type(node)], self.value(node.this), self.value(node.expression))
         if type(node) in _ARITHMETIC:
@@ -182,7 +186,9 @@ class Writer:
         left, right = self.value(node.this), self.value(node.expression)
         kind = arithmetic(name, left, right)
         if not _types.is_integer(kind):
-            raise UnsupportedExpression("quotients and rests of whole numbers alone can be said with the same meaning")
+            raise UnsupportedExpression(
+                "quotients and rests of whole numbers alone can be said with the same meaning"
+            )
         return self.call(name, [cast_to(left, kind), cast_to(right, kind)], kind)
 
     def _connected(self, node: exp.Expr) -> Written:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.sql.substrait.kinds import UTC, decimal
-from ballista_py.sql.substrait.written_pieces import Written, fits_whole
+from ballista_py.sql.substrait.written_pieces import TEXT_TIMES, Written, fits_whole, plain_text
 
 _types = pa.types
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
@@ -31,7 +31,9 @@ def common(values: Iterable[Written]) -> pa.DataType:
     for one in listed[1:]:
         kind = _both(found, one)
         both_whole = found.whole is not None and one.whole is not None
-        found = Written(found.message, kind, max(found.whole or 0, one.whole or 0, key=abs) if both_whole else None)
+        found = Written(
+            found.message, kind, max(found.whole or 0, one.whole or 0, key=abs) if both_whole else None
+        )
     if found.kind is None:
         raise UnsupportedExpression("a choice between NULLs has no type: cast one")
     return found.kind
@@ -77,6 +79,9 @@ def _both(left: Written, right: Written) -> pa.DataType | None:
         return _wider(first, second)
     if is_number(first) and is_number(second):
         return _mixed(first, second)
+    for literal, other in ((left, second), (right, first)):
+        if other in TEXT_TIMES and plain_text(literal) is not None:
+            return other
     if first in _TIMES and second in _TIMES and pa.timestamp("us", UTC) not in (first, second):
         return pa.timestamp("us")
     raise UnsupportedExpression(f"{first} beside {second} is not said in Substrait: cast one")

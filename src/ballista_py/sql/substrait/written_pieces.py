@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +16,10 @@ from ballista_py.sql.substrait.kinds import decimal, message_of
 from ballista_py.sql.substrait.messages import messages
 
 _URI = "https://github.com/substrait-io/substrait/blob/main/extensions/functions_{}.yaml"
-_ANY = "any_"
+TEXT_TIMES = (pa.date32(), pa.timestamp("us"))
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{6})?")
+_DAY_US = 86_400 * 10**6
 _SHORT = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float": "fp32", "double": "fp64",
     "string": "str", "binary": "vbin", "date32[day]": "date",
@@ -128,18 +134,61 @@ def known(value: Written) -> pa.DataType:
 
 
 def cast_to(value: Written, kind: pa.DataType) -> Written:
-    """The value as this type, or an error where it does not fit; NULL takes it, and so does a whole number that fits."""
+    """The value as this type, or an error where it does not fit; NULL takes it, and a whole number that fits."""
     if value.kind == kind:
         return value
     if value.kind is None:
         return null(kind)
     if value.whole is not None and (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
         return whole_as(value.whole, kind)
+    if (text := plain_text(value)) is not None:
+        return _of_text(text, kind)
     made = expression()
     made.cast.type.CopyFrom(message_of(kind))
     made.cast.input.CopyFrom(value.message)
     made.cast.failure_behavior = THROW
     return Written(made, kind)
+
+
+def plain_text(value: Written) -> str | None:
+    """The text that a literal is."""
+    said = value.message
+    if said.WhichOneof("rex_type") != "literal" or said.literal.WhichOneof("literal_type") != "string":
+        return None
+    return str(said.literal.string)
+
+
+def _of_text(text: str, kind: pa.DataType) -> Written:
+    """The date or time that a text is in its plainest form: others read further forms, and not the same ones."""
+    made = expression()
+    moment = None
+    if _DATE.fullmatch(text) or (_MOMENT.fullmatch(text) and kind != pa.date32()):
+        with contextlib.suppress(ValueError):
+            moment = dt.datetime.fromisoformat(text)
+    if moment is None or kind not in TEXT_TIMES:
+        raise UnsupportedExpression(f"'{text[:40]}' as {kind} is read in several ways")
+    micros = (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    if kind == pa.date32():
+        made.literal.date = micros // _DAY_US
+    else:
+        made.literal.precision_timestamp.precision, made.literal.precision_timestamp.value = 6, micros
+    return Written(made, kind)
+
+
+def again(value: Written) -> Written:
+    """The value cast to the type that it is said to have, for readers to whom it has another."""
+    bare = Written(value.message, pa.null())
+    return cast_to(bare, known(value))
+
+
+def choice(condition: Written, value: Written, otherwise: Written) -> Written:
+    """One value if a condition holds, else another of its type."""
+    made = expression()
+    clause = made.if_then.ifs.add()
+    getattr(clause, "if").CopyFrom(condition.message)
+    clause.then.CopyFrom(value.message)
+    getattr(made.if_then, "else").CopyFrom(otherwise.message)
+    return Written(made, value.kind)
 
 
 def null(kind: pa.DataType) -> Written:
@@ -175,8 +224,8 @@ def fits_whole(value: int, kind: pa.DataType) -> bool:
     """
     bits = kind.bit_width
     if pa.types.is_unsigned_integer(kind):
-        return 0 <= value < 1 << bits
-    return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
+        return bool(0 <= value < 1 << bits)
+    return bool(-(1 << (bits - 1)) <= value < 1 << (bits - 1))
 
 
 def decimal_of(unscaled: int, kind: pa.DataType) -> Written:
@@ -199,7 +248,9 @@ def number_of(text: str) -> Written:
     whole, point, behind = text.partition(".")
     if point:
         digits = (whole + behind).lstrip("0") or "0"
-        return decimal_of(int(digits), decimal(max(len(whole.lstrip("0")) + len(behind), 1, len(behind)), len(behind)))
+        return decimal_of(
+            int(digits), decimal(max(len(whole.lstrip("0")) + len(behind), 1, len(behind)), len(behind))
+        )
     value = int(text)
     for kind in (pa.int32(), pa.int64()):
         if fits_whole(value, kind):
