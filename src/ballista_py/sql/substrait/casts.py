@@ -50,7 +50,7 @@ def writes_alike(of: pa.DataType, to: pa.DataType, written: bool) -> bool:
     if of == pa.string():
         return written and to in (_DATE, _TIME)
     if _types.is_floating(of):
-        return to == pa.float64()
+        return bool(to == pa.float64())
     if _types.is_decimal(of) and _types.is_decimal(to):
         return bool(to.scale >= of.scale)
     return _is_plain(of, to) and to not in (pa.float32(), BOOL)
