@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -104,7 +105,7 @@ class Made:
     """Plans over `SCHEMA` as table `t`, from dictionaries in the form of protobuf's JSON."""
 
     schema = SCHEMA
-    schemas = {"t": SCHEMA}
+    schemas: ClassVar = {"t": SCHEMA}
 
     @staticmethod
     def read(**more):
@@ -123,7 +124,14 @@ class Made:
     @staticmethod
     def call(anchor, *values, gives="bool", **more):
         arguments = [{"value": value} for value in values]
-        return {"scalarFunction": {"functionReference": anchor, "arguments": arguments, "outputType": {gives: {}}, **more}}
+        return {
+            "scalarFunction": {
+                "functionReference": anchor,
+                "arguments": arguments,
+                "outputType": {gives: {}},
+                **more,
+            }
+        }
 
     @classmethod
     def project(cls, *expressions, below=None):
@@ -133,7 +141,7 @@ class Made:
 
     @staticmethod
     def plan(relation, names, functions=("equal",), origin=None):
-        """The bytes of a plan; the functions have the anchors 0, 1, …, and are of DataFusion unless an origin is said."""
+        """The bytes of a plan; functions have the anchors 0, 1, …, and are of DataFusion without an origin."""
         from google.protobuf import json_format
         from substrait.gen.proto.plan_pb2 import Plan
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import attrs
 import pyarrow as pa
 from sqlglot import exp
 
@@ -45,6 +46,8 @@ def aggregate(call: Call, distinct: bool, ordered: bool, over: Wrap) -> Value:
     require_options(call, _OPTIONS.get(call.name, {}))
     call.require(not (ordered and call.name in _BY_ORDER), "it is not taken over rows in an order")
     call.require(not (distinct and len(call.values) != 1), "DISTINCT is taken of one value")
+    if call.name == "count" and not distinct and call.trees and _never_null(call.trees[0]):
+        call = attrs.evolve(call, values=())
     return given(call, build(call, lambda tree: over(_distinct(tree, distinct))))
 
 
@@ -98,8 +101,6 @@ def _avg(call: Call, over: Wrap) -> Value:
 def _count(call: Call, over: Wrap) -> Value:
     call.require(len(call.values) <= 1, "it takes one value or none")
     one = call.trees[0] if call.values else exp.Star()
-    if call.values and _never_null(one):
-        one = exp.Star()
     return Value(over(exp.Count(this=one)), I64)
 
 

@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 from ballista_py.errors import SqlError, UnsupportedExpression
 from ballista_py.sql.parse.parsing import parsed
 from ballista_py.sql.substrait.kinds import message_of, of_column
-from ballista_py.sql.substrait.messages import messages
+from ballista_py.sql.substrait.messages import MAX_PLAN_BYTES, messages
 from ballista_py.sql.substrait.written_aggregates import add_measure, add_sort, add_window, is_aggregate
 from ballista_py.sql.substrait.written_expressions import Scope, Writer, form
 from ballista_py.sql.substrait.written_pieces import Functions, Written, field_ref, known
@@ -48,6 +48,8 @@ def write_plan(sql: str, schemas: Mapping[str, pa.Schema]) -> bytes:
         raise UnsupportedExpression("the statement cannot be read by the parser") from None
     except RecursionError:
         raise UnsupportedExpression("the statement is nested too deeply to be said in Substrait") from None
+    if built.relation.ByteSize() > MAX_PLAN_BYTES:
+        raise UnsupportedExpression("the statement makes a plan that is larger than plans are read")
     plan = messages().plan.Plan()
     version = plan.version
     version.major_number, version.minor_number, version.patch_number = _VERSION
@@ -114,6 +116,10 @@ def _source(tree: exp.Select, schemas: Mapping[str, pa.Schema], functions: Funct
     if origin is None or tree.args.get("joins"):
         raise UnsupportedExpression("a statement over one relation can be said in Substrait")
     source = origin.this
+    if source.args.get("alias") is not None and source.args["alias"].args.get("columns"):
+        raise UnsupportedExpression(
+            "a relation with new names for its columns cannot be said: say them in a SELECT"
+        )
     if isinstance(source, exp.Subquery):
         if _extra(source):
             raise UnsupportedExpression("a subquery with clauses of its own cannot be said in Substrait")
@@ -214,7 +220,7 @@ def _aggregated(
     computed: dict[str, Written] = {}
     columns: dict[tuple[str, str], tuple[int, pa.DataType]] = {}
     for n, key in enumerate(keys):
-        value = writer.value(key)
+        value = writer.settled(writer.value(key))
         aggregate.grouping_expressions.add().CopyFrom(value.message)
         grouping.grouping_expressions.add().CopyFrom(value.message)  # for readers of before
         grouping.expression_references.append(n)
@@ -248,6 +254,8 @@ def _finished(
     """Projection, DISTINCT, order and limit; keys of the order that are no items go along, and are left in the end."""
     writer = Writer(functions, built.scope)
     values = [writer.value(item) for _, item in items]
+    if tree.args.get("distinct") is not None:
+        values = [writer.settled(value) for value in values]
     texts = [form(item) for _, item in items]
     sorts = []
     for key, node in order:

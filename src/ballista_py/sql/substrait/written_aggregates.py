@@ -18,9 +18,9 @@ from ballista_py.sql.substrait.written_pieces import (
     again,
     cast_to,
     choice,
-    expression,
     field_ref,
     fill_call,
+    float_of,
     known,
     whole_as,
 )
@@ -75,25 +75,19 @@ def _float_extreme(
 
     Among the values of a group DataFusion finds NaN, or does not.
     """
-    kind = known(value)
-    number = writer.call("lte", [value, _float("inf", kind)], BOOL)
+    kind, value = known(value), writer.settled(value)
+    number = writer.call("lte", [value, float_of("inf", kind)], BOOL)
     fill_call(
         _measure(relation, writer, [*only, number]), writer.functions, "min" if least else "max", [value], kind
     )
-    counted = [*only, writer.call("gt", [value, _float("inf", kind)], BOOL)]
+    counted = [*only, writer.call("gt", [value, float_of("inf", kind)], BOOL)]
     fill_call(_measure(relation, writer, counted), writer.functions, "count", [], I64)
     found, strange = field_ref(place, kind), field_ref(place + 1, I64)
     if least:
         fewest, instead = writer.call("is_null", [found], BOOL), found
         some = writer.call("gt", [strange, whole_as(0, I64)], BOOL)
-        return choice(writer.call("and", [fewest, some], BOOL), _float("nan", kind), instead)
-    return choice(writer.call("gt", [strange, whole_as(0, I64)], BOOL), _float("nan", kind), found)
-
-
-def _float(text: str, kind: pa.DataType) -> Written:
-    made = expression()
-    setattr(made.literal, "fp64" if kind == FP64 else "fp32", float(text))
-    return Written(made, kind)
+        return choice(writer.call("and", [fewest, some], BOOL), float_of("nan", kind), instead)
+    return choice(writer.call("gt", [strange, whole_as(0, I64)], BOOL), float_of("nan", kind), found)
 
 
 def _aggregate(said: Any, writer: Writer, node: exp.Expr) -> pa.DataType:

@@ -22,9 +22,11 @@ from ballista_py.sql.substrait.written_pieces import (
     Written,
     call,
     cast_to,
+    choice,
     expression,
     field_ref,
     fits_whole,
+    float_of,
     known,
     null,
     number_of,
@@ -104,15 +106,15 @@ class Writer:
         return call(self.functions, name, values, kind)
 
     def settled(self, value: Written) -> Written:
-        """The value, where it is compared: a float with zero added, which makes -0.0 zero and leaves all else."""
-        if value.kind is None or not _types.is_floating(value.kind):
+        """The value, where it is compared: of floats that are equal to the engine, one that stands for them.
+
+        Zero is added, which makes -0.0 zero. To DataFusion a NaN with a sign, as 0.0 / 0.0 gives, lies before all else.
+        """
+        kind = value.kind
+        if kind is None or not _types.is_floating(kind):
             return value
-        zero = expression()
-        if value.kind == FP64:
-            zero.literal.fp64 = 0.0
-        else:
-            zero.literal.fp32 = 0.0
-        return self.call("add", [value, Written(zero, value.kind)], value.kind)
+        strange = self.call("lt", [value, float_of("-inf", kind)], BOOL)
+        return choice(strange, float_of("nan", kind), self.call("add", [value, float_of("0", kind)], kind))
 
     def _compared(self, name: str, left: Written, right: Written) -> Written:
         kind = comparison(left, right)
@@ -192,9 +194,8 @@ class Writer:
         return self.call(name, [cast_to(left, kind), cast_to(right, kind)], kind)
 
     def _connected(self, node: exp.Expr) -> Written:
-        name, kind = ("and", exp.And) if isinstance(node, exp.And) else ("or", exp.Or)
-        parts = [self.condition(one) for one in node.flatten() if not isinstance(one, kind)]
-        return self.call(name, parts, BOOL)
+        parts = [self.condition(one) for one in node.flatten(unnest=False)]
+        return self.call("and" if isinstance(node, exp.And) else "or", parts, BOOL)
 
     def _not(self, node: exp.Expr) -> Written:
         return self.call("not", [self.condition(node.this)], BOOL)

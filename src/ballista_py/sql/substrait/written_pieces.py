@@ -181,6 +181,13 @@ def again(value: Written) -> Written:
     return cast_to(bare, known(value))
 
 
+def float_of(text: str, kind: pa.DataType) -> Written:
+    """A float literal; by its text, since some have no other name."""
+    made = expression()
+    setattr(made.literal, "fp64" if kind == pa.float64() else "fp32", float(text))
+    return Written(made, kind)
+
+
 def choice(condition: Written, value: Written, otherwise: Written) -> Written:
     """One value if a condition holds, else another of its type."""
     made = expression()
@@ -247,10 +254,7 @@ def number_of(text: str) -> Written:
         return Written(made, pa.float64())
     whole, point, behind = text.partition(".")
     if point:
-        digits = (whole + behind).lstrip("0") or "0"
-        return decimal_of(
-            int(digits), decimal(max(len(whole.lstrip("0")) + len(behind), 1, len(behind)), len(behind))
-        )
+        return decimal_of(int(whole + behind), decimal(len(whole) + len(behind), len(behind)))
     value = int(text)
     for kind in (pa.int32(), pa.int64()):
         if fits_whole(value, kind):
