@@ -230,7 +230,7 @@ def statements(draw):
 
 
 RANDOM = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 
 

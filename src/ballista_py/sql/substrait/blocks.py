@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import attrs
+import pyarrow as pa
 from attrs import frozen
 from sqlglot import exp
 
@@ -43,14 +44,14 @@ class Block:
     @property
     def plain(self) -> bool:
         """Whether expressions over its columns may be computed in it, by those that it has for them."""
-        return (
-            not self.cut and self.groups is None and all(isinstance(one.tree, exp.Column) for one in self.columns)
-        )
+        return not self.cut and self.groups is None and all(map(_is_small, self.columns))
 
 
-def table_block(table: str, columns: Sequence[tuple[str, Value]]) -> Block:
-    """The block that reads these columns of a table."""
-    return Block(source=table, level=0, columns=tuple(value for _, value in columns))
+def _is_small(value: Value) -> bool:
+    """Whether a value may be written wherever it is named: a column, or a plain NULL."""
+    tree = value.tree
+    null = isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Null) and not pa.types.is_nested(value.kind)
+    return isinstance(tree, exp.Column) or null
 
 
 def opened(block: Block) -> Block:
@@ -70,7 +71,7 @@ def wrapped(block: Block) -> Block:
 
 def chosen(block: Block, places: Sequence[int]) -> Block:
     """The block with these of its columns; one that is computed is not computed twice."""
-    computed = [n for n in places if not isinstance(block.columns[n].tree, exp.Column)]
+    computed = [n for n in places if not _is_small(block.columns[n])]
     if len(set(computed)) < len(computed):
         block = wrapped(block)
     return attrs.evolve(block, columns=tuple(block.columns[n] for n in places))
@@ -99,7 +100,7 @@ def _inner(block: Block, needed: set[int]) -> exp.Select:
 def _select(block: Block, items: Sequence[exp.Expr]) -> exp.Select:
     made = exp.Select(expressions=list(items))
     if block.where:
-        made.set("where", exp.Where(this=_all_of(block.where)))
+        made.set("where", exp.Where(this=all_of(block.where)))
     if block.groups:
         made.set("group", exp.Group(expressions=[tree.copy() for tree in block.groups]))
     if block.order:
@@ -120,10 +121,11 @@ def _from(block: Block, made: exp.Select) -> exp.Expr:
     return exp.Subquery(this=_inner(block.source, needed), alias=alias)
 
 
-def _all_of(parts: Iterable[exp.Expr]) -> exp.Expr:
+def all_of(parts: Iterable[exp.Expr]) -> exp.Expr:
+    """The conjunction of conditions, which become pieces of it: none stands anywhere else."""
     found: exp.Expr | None = None
     for part in parts:
-        one = enclosed(part.copy()) if isinstance(part, exp.Or) else part.copy()
+        one = enclosed(part) if isinstance(part, exp.Or) else part
         found = one if found is None else exp.And(this=found, expression=one)
     assert found is not None
     return found

@@ -176,8 +176,7 @@ class Reader:
                 words.append(one.enum[:40])
             else:
                 raise UnsupportedExpression(f"'{plain_name(declared)}' of a type is not taken: give it values")
-        if said.args:
-            values.extend(self.value(one) for one in said.args)  # of releases before 0.10
+        values.extend(self.value(one) for one in getattr(said, "args", ()))  # of releases before 0.10
         return Call(
             name=plain_name(declared),
             values=tuple(values),

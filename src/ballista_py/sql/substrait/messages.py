@@ -15,9 +15,9 @@ from attrs import field, frozen
 from ballista_py.errors import InvalidData, MissingExtra, UnsupportedExpression
 from ballista_py.protobuf_sizes import require_unpackable
 
-MAX_PLAN_BYTES = 4 << 20
+MAX_PLAN_BYTES = 1 << 20
 MAX_MESSAGES = 60_000  # within a plan; a list of 10,000 numbers is 20,000
-_MAX_UNPACKED_BYTES = 48 << 20
+_MAX_UNPACKED_BYTES = 32 << 20
 _MAX_NAMES = 16_384
 # Fields of newer releases that are read here or change nothing: URNs, the moment of variables (which are refused).
 _HARMLESS = {"Plan": {8, 10}, "ExtensionFunction": {4}, "ExtensionType": {4}, "ExtensionTypeVariation": {4}}

@@ -9,7 +9,7 @@ from attrs import frozen
 from sqlglot import exp
 
 from ballista_py.errors import InvalidData, UnsupportedExpression
-from ballista_py.sql.substrait.blocks import Block, select_of
+from ballista_py.sql.substrait.blocks import Block, all_of, select_of
 from ballista_py.sql.substrait.kinds import names_taken
 from ballista_py.sql.substrait.messages import Plan, plan_of
 from ballista_py.sql.substrait.reads import Read
@@ -82,6 +82,7 @@ def table_of(data: bytes) -> str:
 def _query(plan: Plan, schemas: Mapping[str, pa.Schema]) -> SubstraitQuery:
     block, read = Relations(plan.functions, schemas).block(plan.root.input)
     names = _top_names(list(plan.root.names), block)
+    first = _first_filter(block)
     tree = select_of(block, names)
     sql = tree.sql("duckdb", comments=False)
     if len(sql) > MAX_SQL_CHARS:
@@ -92,7 +93,7 @@ def _query(plan: Plan, schemas: Mapping[str, pa.Schema]) -> SubstraitQuery:
         names=tuple(names),
         schema=pa.schema([pa.field(name, value.kind) for name, value in zip(names, block.columns, strict=True)]),
         columns=_used(tree, read, schemas[read.table]),
-        filter=_first_filter(block),
+        filter=first,
     )
 
 
@@ -127,14 +128,16 @@ def _used(tree: exp.Expr, read: Read, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _first_filter(block: Block) -> str | None:
+    """What the innermost block asks of the table's rows, without the name of the table."""
     while isinstance(block.source, Block):
         block = block.source
     if not block.where:
         return None
-    parts = [exp.Paren(this=one.copy()) if isinstance(one, exp.Or) else one.copy() for one in block.where]
-    made = parts[0]
-    for one in parts[1:]:
-        made = exp.And(this=made, expression=one)
-    for column in made.find_all(exp.Column):
+    made = all_of(block.where)
+    columns = [(column, column.args["table"]) for column in made.find_all(exp.Column)]
+    for column, _ in columns:
         column.set("table", None)
-    return made.sql("duckdb", comments=False)
+    text = made.sql("duckdb", comments=False)
+    for column, table in columns:
+        column.set("table", table)
+    return text
