@@ -65,7 +65,7 @@ def _narrow(new: Any, read: Any, known: Sequence[str], columns: Sequence[str]) -
     goes_on = _places(read, mask_of(read, len(known)))
     filters = [getattr(read, name) for name in ("filter", "best_effort_filter") if read.HasField(name)]
     top = new
-    for condition in filters:
+    for condition in reversed(filters):  # the first of them comes first
         top.filter.condition.CopyFrom(condition)
         top = top.filter.input
     if filters:
