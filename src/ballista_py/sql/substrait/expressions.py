@@ -38,7 +38,7 @@ class Key:
 
 
 @frozen(eq=False)
-class Reader:
+class FieldReader:
     """What reads expressions over `fields`; `functions` are those of the plan by their anchors."""
 
     functions: Mapping[int, Declared]
@@ -237,11 +237,11 @@ class Reader:
 
 
 _OTHERS = {
-    "window_function": Reader._window_function,
-    "cast": Reader._cast,
-    "if_then": Reader._if_then,
-    "switch_expression": Reader._switch,
-    "singular_or_list": Reader._in_list,
+    "window_function": FieldReader._window_function,
+    "cast": FieldReader._cast,
+    "if_then": FieldReader._if_then,
+    "switch_expression": FieldReader._switch,
+    "singular_or_list": FieldReader._in_list,
 }
 
 

@@ -36,7 +36,7 @@ class Declared:
 
 
 @frozen(kw_only=True, eq=False)
-class Plan:
+class GivenPlan:
     """A plan whose extensions are found: the message, its functions by their anchors, its one relation."""
 
     message: Any
@@ -67,7 +67,7 @@ def messages() -> _Messages:
     return _Messages(plan_pb2, algebra_pb2, type_pb2, extensions_pb2, UnknownFieldSet)
 
 
-def plan_of(data: bytes) -> Plan:
+def plan_of(data: bytes) -> GivenPlan:
     """The plan in these bytes, which may be anybody's.
 
     Raises `InvalidData` for what is no plan, is larger than `MAX_PLAN_BYTES` or holds more than `MAX_MESSAGES`
@@ -82,7 +82,7 @@ def plan_of(data: bytes) -> Plan:
     except Exception:  # DecodeError; protobuf's own are not stable across its releases
         raise InvalidData("the bytes are no plan of Substrait") from None
     _survey(found)
-    return Plan(message=found, root=_root_of(found), functions=_functions_of(found))
+    return GivenPlan(message=found, root=_root_of(found), functions=_functions_of(found))
 
 
 def unset(name: str) -> InvalidData:

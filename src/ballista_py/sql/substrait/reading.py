@@ -11,8 +11,8 @@ from sqlglot import exp
 from ballista_py.errors import InvalidData, UnsupportedExpression
 from ballista_py.sql.substrait.blocks import Block, all_of, select_of
 from ballista_py.sql.substrait.kinds import names_taken
-from ballista_py.sql.substrait.messages import Plan, plan_of
-from ballista_py.sql.substrait.reads import Read
+from ballista_py.sql.substrait.messages import GivenPlan, plan_of
+from ballista_py.sql.substrait.reads import TableRead
 from ballista_py.sql.substrait.relations import Relations
 
 MAX_SQL_CHARS = 8 << 20
@@ -79,7 +79,7 @@ def table_of(data: bytes) -> str:
     return ".".join(message.read.named_table.names)
 
 
-def _query(plan: Plan, schemas: Mapping[str, pa.Schema]) -> SubstraitQuery:
+def _query(plan: GivenPlan, schemas: Mapping[str, pa.Schema]) -> SubstraitQuery:
     block, read = Relations(plan.functions, schemas).block(plan.root.input)
     names = _top_names(list(plan.root.names), block)
     first = _first_filter(block)
@@ -121,7 +121,7 @@ def _fields_of(kind: pa.DataType) -> Sequence[str]:
     return _fields_of(kind.value_type) if pa.types.is_list(kind) else []
 
 
-def _used(tree: exp.Expr, read: Read, schema: pa.Schema) -> tuple[str, ...]:
+def _used(tree: exp.Expr, read: TableRead, schema: pa.Schema) -> tuple[str, ...]:
     used = {column.name for column in tree.find_all(exp.Column) if column.args["table"].args.get("quoted")}
     found = tuple(name for name in schema.names if name in used)
     return found or read.columns[:1] or tuple(schema.names[:1])

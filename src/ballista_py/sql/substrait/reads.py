@@ -21,7 +21,7 @@ class Unreadable(Value):
 
 
 @frozen(kw_only=True, eq=False)
-class Read:
+class TableRead:
     """The table, the columns that the plan takes it to have (by the table's own names), and the places that go on."""
 
     table: str
@@ -30,7 +30,7 @@ class Read:
     places: tuple[int, ...]
 
 
-def read_of(said: Any, schemas: Mapping[str, pa.Schema]) -> Read:
+def read_of(said: Any, schemas: Mapping[str, pa.Schema]) -> TableRead:
     """What a relation reads, held against the table: columns go by their names, and their types must be those.
 
     Raises `UnsupportedExpression` for anything but a table that is here, and `InvalidData` for columns that do not fit.
@@ -42,7 +42,7 @@ def read_of(said: Any, schemas: Mapping[str, pa.Schema]) -> Read:
         held = _held(schema, name, table)
         columns.append(held.name)
         base.append(_column(table, held, kind))
-    return Read(table=table, columns=tuple(columns), base=tuple(base), places=tuple(mask_of(said, len(base))))
+    return TableRead(table=table, columns=tuple(columns), base=tuple(base), places=tuple(mask_of(said, len(base))))
 
 
 def base_columns(said: Any) -> list[tuple[str, Any]]:

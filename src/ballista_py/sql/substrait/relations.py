@@ -12,10 +12,9 @@ from sqlglot import exp
 
 from ballista_py.errors import InvalidData, UnsupportedExpression
 from ballista_py.sql.substrait.blocks import Block, chosen, opened, wrapped
-from ballista_py.sql.substrait.calls import holds_columns
-from ballista_py.sql.substrait.expressions import Reader
+from ballista_py.sql.substrait.expressions import FieldReader
 from ballista_py.sql.substrait.messages import Declared, unset
-from ballista_py.sql.substrait.reads import Read, read_of
+from ballista_py.sql.substrait.reads import TableRead, read_of
 from ballista_py.sql.substrait.text_functions import literal_whole
 
 _MOST_ROWS = (1 << 63) - 1
@@ -29,7 +28,7 @@ class Relations:
     functions: Mapping[int, Declared]
     schemas: Mapping[str, pa.Schema]
 
-    def block(self, message: Any) -> tuple[Block, Read]:
+    def block(self, message: Any) -> tuple[Block, TableRead]:
         """The block of a relation, and what is read below it.
 
         Raises `UnsupportedExpression` for a relation that is not taken, and `InvalidData` for what cannot be.
@@ -56,8 +55,8 @@ class Relations:
             block = _ABOVE[kind](self, block, one)
         return block, read
 
-    def _read(self, said: Any, read: Read) -> Block:
-        reader = Reader(self.functions, read.base)
+    def _read(self, said: Any, read: TableRead) -> Block:
+        reader = FieldReader(self.functions, read.base)
         where = tuple(
             reader.condition(getattr(said, name))
             for name in ("filter", "best_effort_filter")
@@ -66,8 +65,8 @@ class Relations:
         columns = tuple(read.base[place] for place in read.places)
         return _emitted(Block(source=read.table, level=0, columns=columns, where=where), said)
 
-    def _reader(self, block: Block) -> Reader:
-        return Reader(self.functions, block.columns)
+    def _reader(self, block: Block) -> FieldReader:
+        return FieldReader(self.functions, block.columns)
 
     def _filter(self, block: Block, said: Any) -> Block:
         if not said.HasField("condition"):
@@ -96,10 +95,6 @@ class Relations:
         block = opened(block)
         reader = self._reader(block)
         keys = [reader.value(one) for one in _grouping(said)]
-        if any(not holds_columns(key.tree) for key in keys):  # GROUP BY takes a number for a place
-            block = wrapped(attrs.evolve(block, columns=(*block.columns, *keys)))
-            reader = self._reader(block)
-            keys = list(block.columns[len(block.columns) - len(keys) :])
         measures = [reader.measure(one) for one in said.measures]
         if not (keys or measures):
             raise unset("the keys and measures of an aggregate")
@@ -129,7 +124,7 @@ class Relations:
             return unsaid
         found = getattr(said, mode)
         if mode == f"{name}_expr":
-            tree = Reader(self.functions, ()).value(found).tree
+            tree = FieldReader(self.functions, ()).value(found).tree
             if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Null):
                 return unsaid
             whole = literal_whole(tree)

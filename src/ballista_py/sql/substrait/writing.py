@@ -16,8 +16,8 @@ from ballista_py.sql.parse.parsing import parsed
 from ballista_py.sql.substrait.kinds import message_of, of_column
 from ballista_py.sql.substrait.messages import MAX_PLAN_BYTES, messages
 from ballista_py.sql.substrait.written_aggregates import add_measure, add_sort, add_window, is_aggregate
-from ballista_py.sql.substrait.written_expressions import Scope, Writer, form
-from ballista_py.sql.substrait.written_pieces import Functions, Written, field_ref, known
+from ballista_py.sql.substrait.written_expressions import Meanings, TermWriter, form
+from ballista_py.sql.substrait.written_pieces import Functions, Term, field_ref, known
 
 _CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "kind"}
 _VERSION = (0, 74, 0)  # of the messages
@@ -71,7 +71,7 @@ class _Built:
     relation: Any
     names: tuple[str, ...]
     width: int
-    scope: Scope
+    scope: Meanings
     kinds: tuple[pa.DataType, ...] = ()
 
 
@@ -144,20 +144,20 @@ def _read(table: str, alias: str, schema: pa.Schema) -> _Built:
     return _Built(relation=relation, names=names, width=len(names), kinds=kinds, scope=_scope(alias, names, kinds))
 
 
-def _scope(alias: str, names: Sequence[str], kinds: Sequence[pa.DataType]) -> Scope:
+def _scope(alias: str, names: Sequence[str], kinds: Sequence[pa.DataType]) -> Meanings:
     columns = {
         (alias.lower(), name.lower()): (n, kind) for n, (name, kind) in enumerate(zip(names, kinds, strict=True))
     }
     if len(columns) < len(names):
         raise UnsupportedExpression("a relation with two columns of one name cannot be said in Substrait")
-    return Scope(columns, {})
+    return Meanings(columns, {})
 
 
 def _filtered(built: _Built, condition: exp.Expr, functions: Functions) -> _Built:
     relation = messages().algebra.Rel()
     relation.filter.common.direct.SetInParent()
     relation.filter.input.CopyFrom(built.relation)
-    relation.filter.condition.CopyFrom(Writer(functions, built.scope).condition(condition).message)
+    relation.filter.condition.CopyFrom(TermWriter(functions, built.scope).condition(condition).message)
     return attrs.evolve(built, relation=relation)
 
 
@@ -211,13 +211,13 @@ def _distinct_nodes(nodes: Iterable[exp.Expr]) -> list[exp.Expr]:
 def _aggregated(
     built: _Built, keys: Sequence[exp.Expr], measures: Sequence[exp.Expr], functions: Functions
 ) -> _Built:
-    writer = Writer(functions, built.scope)
+    writer = TermWriter(functions, built.scope)
     relation = messages().algebra.Rel()
     aggregate = relation.aggregate
     aggregate.common.direct.SetInParent()
     aggregate.input.CopyFrom(built.relation)
     grouping = aggregate.groupings.add()
-    computed: dict[str, Written] = {}
+    computed: dict[str, Term] = {}
     columns: dict[tuple[str, str], tuple[int, pa.DataType]] = {}
     for n, key in enumerate(keys):
         value = writer.settled(writer.value(key))
@@ -230,11 +230,11 @@ def _aggregated(
     for node in measures:
         computed[form(node)] = add_measure(aggregate, writer, node, len(keys) + len(aggregate.measures))
     width = len(keys) + len(aggregate.measures)
-    return _Built(relation=relation, names=(), width=width, scope=Scope(columns, computed))
+    return _Built(relation=relation, names=(), width=width, scope=Meanings(columns, computed))
 
 
 def _windowed(built: _Built, windows: Sequence[exp.Expr], functions: Functions) -> _Built:
-    writer = Writer(functions, built.scope)
+    writer = TermWriter(functions, built.scope)
     relation = messages().algebra.Rel()
     project = relation.project
     project.common.direct.SetInParent()
@@ -252,7 +252,7 @@ def _finished(
     functions: Functions,
 ) -> _Built:  # fmt: skip
     """Projection, DISTINCT, order and limit; keys of the order that are no items go along, and are left in the end."""
-    writer = Writer(functions, built.scope)
+    writer = TermWriter(functions, built.scope)
     values = [writer.value(item) for _, item in items]
     if tree.args.get("distinct") is not None:
         values = [writer.settled(value) for value in values]
@@ -276,10 +276,12 @@ def _finished(
         fields = [field_ref(place, kind) for place, kind in enumerate(kinds[: len(items)])]
         relation = _projected(relation, len(values), fields)
     names = tuple(name for name, _ in items)
-    return _Built(relation=relation, names=names, width=len(items), kinds=kinds[: len(items)], scope=Scope({}, {}))
+    return _Built(
+        relation=relation, names=names, width=len(items), kinds=kinds[: len(items)], scope=Meanings({}, {})
+    )
 
 
-def _projected(below: Any, width: int, values: Sequence[Written]) -> Any:
+def _projected(below: Any, width: int, values: Sequence[Term]) -> Any:
     relation = messages().algebra.Rel()
     relation.project.input.CopyFrom(below)
     for n, value in enumerate(values):
@@ -303,7 +305,7 @@ def _without_repeats(below: Any, distinct: exp.Expr, kinds: Sequence[pa.DataType
     return relation
 
 
-def _sorted(below: Any, keys: Sequence[tuple[Written, exp.Expr]], writer: Writer) -> Any:
+def _sorted(below: Any, keys: Sequence[tuple[Term, exp.Expr]], writer: TermWriter) -> Any:
     relation = messages().algebra.Rel()
     relation.sort.input.CopyFrom(below)
     for value, node in keys:

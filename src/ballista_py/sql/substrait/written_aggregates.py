@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.sql.substrait.kinds import decimal
-from ballista_py.sql.substrait.written_expressions import BOOL, FP64, HUGE, I64, Writer, form
+from ballista_py.sql.substrait.written_expressions import BOOL, FP64, HUGE, I64, TermWriter, form
 from ballista_py.sql.substrait.written_kinds import is_number
 from ballista_py.sql.substrait.written_pieces import (
     RESULT,
-    Written,
+    Term,
     again,
     cast_to,
     choice,
@@ -45,9 +45,9 @@ def is_aggregate(node: exp.Expr) -> bool:
     return not isinstance(node.parent, exp.Window | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
-def add_measure(relation: Any, writer: Writer, node: exp.Expr, place: int) -> Written:
+def add_measure(relation: Any, writer: TermWriter, node: exp.Expr, place: int) -> Term:
     """Add an aggregate to a relation, whose next field is at `place`; returns what it is over the relation's fields."""
-    only: list[Written] = []
+    only: list[Term] = []
     if isinstance(node, exp.Filter):
         only.append(writer.condition(node.expression.this))
         node = node.this
@@ -60,7 +60,7 @@ def add_measure(relation: Any, writer: Writer, node: exp.Expr, place: int) -> Wr
     return field_ref(place, _aggregate(said, writer, node))
 
 
-def _measure(relation: Any, writer: Writer, only: list[Written]) -> Any:
+def _measure(relation: Any, writer: TermWriter, only: list[Term]) -> Any:
     measure = relation.measures.add()
     if only:
         measure.filter.CopyFrom((writer.call("and", only, BOOL) if len(only) > 1 else only[0]).message)
@@ -69,8 +69,8 @@ def _measure(relation: Any, writer: Writer, only: list[Written]) -> Any:
 
 
 def _float_extreme(
-    relation: Any, writer: Writer, least: bool, value: Written, only: list[Written], place: int
-) -> Written:
+    relation: Any, writer: TermWriter, least: bool, value: Term, only: list[Term], place: int
+) -> Term:
     """The least or greatest float by those that are numbers and how many are NaN: NaN comes last.
 
     Among the values of a group DataFusion finds NaN, or does not.
@@ -90,7 +90,7 @@ def _float_extreme(
     return choice(writer.call("gt", [strange, whole_as(0, I64)], BOOL), float_of("nan", kind), found)
 
 
-def _aggregate(said: Any, writer: Writer, node: exp.Expr) -> pa.DataType:
+def _aggregate(said: Any, writer: TermWriter, node: exp.Expr) -> pa.DataType:
     """Put function and argument of an aggregate into a message of aggregate or window."""
     if type(node) not in _AGGREGATES:
         raise UnsupportedExpression(f"the aggregate '{form(node)[:80]}' cannot be said with the same meaning")
@@ -110,7 +110,7 @@ def _aggregate(said: Any, writer: Writer, node: exp.Expr) -> pa.DataType:
     return kind
 
 
-def _typed(node: exp.Expr, value: Written) -> tuple[str, Written, pa.DataType]:
+def _typed(node: exp.Expr, value: Term) -> tuple[str, Term, pa.DataType]:
     """The name of an aggregate, its argument and its type: sums as wide as the engine has them."""
     held = known(value)
     if isinstance(node, exp.Count):
@@ -133,7 +133,7 @@ def _typed(node: exp.Expr, value: Written) -> tuple[str, Written, pa.DataType]:
     return ("min" if isinstance(node, exp.Min) else "max"), value, held
 
 
-def add_window(project: Any, writer: Writer, node: exp.Window, place: int) -> Written:
+def add_window(project: Any, writer: TermWriter, node: exp.Window, place: int) -> Term:
     """Add a function of a window to a projection, as its field at `place`; returns what it is over all fields.
 
     DataFusion numbers rows without a sign, whatever a plan says: a cast gives what the engine gives.
@@ -153,7 +153,7 @@ def add_window(project: Any, writer: Writer, node: exp.Window, place: int) -> Wr
     return again(found) if type(node.this) in _NUMBERED else found
 
 
-def _head(said: Any, writer: Writer, head: exp.Expr) -> pa.DataType:
+def _head(said: Any, writer: TermWriter, head: exp.Expr) -> pa.DataType:
     kind = type(head)
     for known_names, made in ((_NUMBERED, I64), (_SHARED, FP64)):
         if kind in known_names and not head.expressions:
@@ -170,7 +170,7 @@ def _head(said: Any, writer: Writer, head: exp.Expr) -> pa.DataType:
     return _aggregate(said, writer, head)
 
 
-def _neighbour(said: Any, writer: Writer, head: exp.Expr) -> pa.DataType:
+def _neighbour(said: Any, writer: TermWriter, head: exp.Expr) -> pa.DataType:
     value = writer.value(head.this)
     values, kind = [value], known(value)
     offset, default = head.args.get("offset"), head.args.get("default")
@@ -184,7 +184,7 @@ def _neighbour(said: Any, writer: Writer, head: exp.Expr) -> pa.DataType:
     return kind
 
 
-def add_sort(sort: Any, value: Written, node: exp.Expr) -> None:
+def add_sort(sort: Any, value: Term, node: exp.Expr) -> None:
     """Put a key and its direction into a message."""
     known(value)
     sort.expr.CopyFrom(value.message)

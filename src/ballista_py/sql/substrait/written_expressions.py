@@ -19,7 +19,7 @@ from ballista_py.sql.substrait.kinds import UTC, decimal
 from ballista_py.sql.substrait.written_kinds import arithmetic, as_decimal, common, comparison, is_number
 from ballista_py.sql.substrait.written_pieces import (
     Functions,
-    Written,
+    Term,
     call,
     cast_to,
     choice,
@@ -51,13 +51,13 @@ _ARITHMETIC: Mapping[type, str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul:
 
 
 @frozen(eq=False)
-class Scope:
+class Meanings:
     """What names mean: columns by (relation, name) in small letters, and whole expressions that were computed below."""
 
     columns: Mapping[tuple[str, str], tuple[int, pa.DataType]]
-    computed: Mapping[str, Written]
+    computed: Mapping[str, Term]
 
-    def column(self, node: exp.Column) -> Written:
+    def column(self, node: exp.Column) -> Term:
         """The field that a column is."""
         wanted, name = node.table.lower(), node.name.lower()
         found = [
@@ -71,13 +71,13 @@ class Scope:
 
 
 @frozen(eq=False)
-class Writer:
+class TermWriter:
     """What writes expressions over the fields of one relation."""
 
     functions: Functions
-    scope: Scope
+    scope: Meanings
 
-    def value(self, node: exp.Expr) -> Written:
+    def value(self, node: exp.Expr) -> Term:
         """The expression. Raises `UnsupportedExpression` for one that cannot be said with the same meaning."""
         while isinstance(node, exp.Paren):
             node = node.this
@@ -92,7 +92,7 @@ class Writer:
             raise UnsupportedExpression(f"'{form(node)[:80]}' cannot be said in Substrait with the same meaning")
         return made(self, node)
 
-    def condition(self, node: exp.Expr) -> Written:
+    def condition(self, node: exp.Expr) -> Term:
         """An expression that is true or false."""
         found = self.value(node)
         if found.kind is None:
@@ -101,11 +101,11 @@ class Writer:
             raise UnsupportedExpression(f"'{form(node)[:80]}' is no condition")
         return found
 
-    def call(self, name: str, values: Sequence[Written], kind: pa.DataType) -> Written:
+    def call(self, name: str, values: Sequence[Term], kind: pa.DataType) -> Term:
         """A call of a function."""
         return call(self.functions, name, values, kind)
 
-    def settled(self, value: Written) -> Written:
+    def settled(self, value: Term) -> Term:
         """The value, where it is compared: of floats that are equal to the engine, one that stands for them.
 
         Zero is added, which makes -0.0 zero. To DataFusion a NaN with a sign, as 0.0 / 0.0 gives, lies before all else.
@@ -116,11 +116,11 @@ class Writer:
         strange = self.call("lt", [value, float_of("-inf", kind)], BOOL)
         return choice(strange, float_of("nan", kind), self.call("add", [value, float_of("0", kind)], kind))
 
-    def _compared(self, name: str, left: Written, right: Written) -> Written:
+    def _compared(self, name: str, left: Term, right: Term) -> Term:
         kind = comparison(left, right)
         return self.call(name, [self.settled(cast_to(one, kind)) for one in (left, right)], BOOL)
 
-    def _arithmetic(self, node: exp.Expr) -> Written:
+    def _arithmetic(self, node: exp.Expr) -> Term:
         name = _ARITHMETIC[type(node)]
         left, right = self.value(node.this), self.value(node.expression)
         kind = arithmetic(name, left, right)
@@ -130,7 +130,7 @@ class Writer:
             return self._decimal(name, left, right, kind)
         return self._whole(name, left, right, kind)
 
-    def _whole(self, name: str, left: Written, right: Written, kind: pa.DataType) -> Written:
+    def _whole(self, name: str, left: Term, right: Term, kind: pa.DataType) -> Term:
         """In a type in which nothing overflows, and from there to the type that it has."""
         if kind == I64 or kind == pa.uint64():
             wide, made = decimal(19 if kind == I64 else 20, 0), decimal(38, 0)
@@ -139,7 +139,7 @@ class Writer:
             wide = made = I64
         return cast_to(self.call(name, [cast_to(left, wide), cast_to(right, wide)], made), kind)
 
-    def _decimal(self, name: str, left: Written, right: Written, kind: pa.DataType) -> Written:
+    def _decimal(self, name: str, left: Term, right: Term, kind: pa.DataType) -> Term:
         values = [cast_to(one, as_decimal(known(one))) for one in (left, right)]
         first, second = (known(one) for one in values)
         if name == "multiply":
@@ -152,20 +152,20 @@ class Writer:
             raise UnsupportedExpression("a decimal with more than 38 digits cannot be said in Substrait")
         return cast_to(self.call(name, values, decimal(min(38, digits), scale)), kind)
 
-    def _column(self, node: exp.Expr) -> Written:
+    def _column(self, node: exp.Expr) -> Term:
         assert isinstance(node, exp.Column)
         return self.scope.column(node)
 
-    def _literal(self, node: exp.Expr) -> Written:
+    def _literal(self, node: exp.Expr) -> Term:
         return text_of(node.name) if node.args["is_string"] else number_of(node.name)
 
-    def _boolean(self, node: exp.Expr) -> Written:
+    def _boolean(self, node: exp.Expr) -> Term:
         return truth(bool(node.this))
 
-    def _null(self, _node: exp.Expr) -> Written:
-        return Written(expression(), None)
+    def _null(self, _node: exp.Expr) -> Term:
+        return Term(expression(), None)
 
-    def _negated(self, node: exp.Expr) -> Written:
+    def _negated(self, node: exp.Expr) -> Term:
         value = self.value(node.this)
         if value.whole is not None and known(value) in (pa.int32(), I64):
             number = -value.whole
@@ -175,7 +175,7 @@ class Writer:
             return self.call("negate", [value], kind)
         return self._whole("subtract", whole_as(0, I64), value, kind)
 
-    def _divided(self, node: exp.Expr) -> Written:
+    def _divided(self, node: exp.Expr) -> Term:
         values = [self.value(node.this), self.value(node.expression)]
         kind = FP64 if any(one.kind != pa.float32() for one in values) else pa.float32()
         for one in values:
@@ -183,7 +183,7 @@ class Writer:
                 raise UnsupportedExpression("only numbers are divided")
         return self.call("divide", [cast_to(one, kind) for one in values], kind)
 
-    def _whole_divided(self, node: exp.Expr) -> Written:
+    def _whole_divided(self, node: exp.Expr) -> Term:
         name = "divide" if isinstance(node, exp.IntDiv) else "modulus"
         left, right = self.value(node.this), self.value(node.expression)
         kind = arithmetic(name, left, right)
@@ -193,14 +193,14 @@ class Writer:
             )
         return self.call(name, [cast_to(left, kind), cast_to(right, kind)], kind)
 
-    def _connected(self, node: exp.Expr) -> Written:
+    def _connected(self, node: exp.Expr) -> Term:
         parts = [self.condition(one) for one in node.flatten(unnest=False)]
         return self.call("and" if isinstance(node, exp.And) else "or", parts, BOOL)
 
-    def _not(self, node: exp.Expr) -> Written:
+    def _not(self, node: exp.Expr) -> Term:
         return self.call("not", [self.condition(node.this)], BOOL)
 
-    def _is(self, node: exp.Expr) -> Written:
+    def _is(self, node: exp.Expr) -> Term:
         what = node.expression
         if isinstance(what, exp.Null):
             value = self.value(node.this)
@@ -209,26 +209,26 @@ class Writer:
             return self.call("is_true" if what.this else "is_false", [self.condition(node.this)], BOOL)
         raise UnsupportedExpression(f"'{form(node)[:80]}' cannot be said in Substrait")
 
-    def _in(self, node: exp.Expr) -> Written:
+    def _in(self, node: exp.Expr) -> Term:
         if node.args.get("query") or node.args.get("unnest") or not node.expressions:
             raise UnsupportedExpression("a query within IN cannot be said in this plan")
         value, options = self.value(node.this), [self.value(one) for one in node.expressions]
         kind = value.kind
         for one in options:
-            kind = comparison(Written(value.message, kind, value.whole), one)
+            kind = comparison(Term(value.message, kind, value.whole), one)
         made = expression()
         made.singular_or_list.value.CopyFrom(self.settled(cast_to(value, kind)).message)
         for one in options:
             made.singular_or_list.options.add().CopyFrom(self.settled(cast_to(one, kind)).message)
-        return Written(made, BOOL)
+        return Term(made, BOOL)
 
-    def _between(self, node: exp.Expr) -> Written:
+    def _between(self, node: exp.Expr) -> Term:
         value = self.value(node.this)
         low = self._compared("gte", value, self.value(node.args["low"]))
         high = self._compared("lte", value, self.value(node.args["high"]))
         return self.call("and", [low, high], BOOL)
 
-    def _case(self, node: exp.Expr) -> Written:
+    def _case(self, node: exp.Expr) -> Term:
         pairs = node.args.get("ifs") or [node]
         match = node.this if isinstance(node, exp.Case) else None
         wanted = None if match is None else self.value(match)
@@ -238,7 +238,7 @@ class Writer:
         ]
         results = [self.value(one.args["true"]) for one in pairs]
         otherwise = node.args.get("default") if isinstance(node, exp.Case) else node.args.get("false")
-        results.append(Written(expression(), None) if otherwise is None else self.value(otherwise))
+        results.append(Term(expression(), None) if otherwise is None else self.value(otherwise))
         kind = common(results)
         made = expression()
         for condition, result in zip(conditions, results, strict=False):
@@ -246,14 +246,14 @@ class Writer:
             getattr(clause, "if").CopyFrom(condition.message)
             clause.then.CopyFrom(cast_to(result, kind).message)
         getattr(made.if_then, "else").CopyFrom(cast_to(results[-1], kind).message)
-        return Written(made, kind)
+        return Term(made, kind)
 
-    def _coalesce(self, node: exp.Expr) -> Written:
+    def _coalesce(self, node: exp.Expr) -> Term:
         values = [self.value(one) for one in (node.this, *node.expressions)]
         kind = common(values)
         return self.call("coalesce", [cast_to(one, kind) for one in values], kind)
 
-    def _cast(self, node: exp.Expr) -> Written:
+    def _cast(self, node: exp.Expr) -> Term:
         kind = kind_of_name(node.args["to"])
         value = self.value(node.this)
         if value.kind is None or value.kind == kind:
@@ -262,25 +262,25 @@ class Writer:
             raise UnsupportedExpression(f"a cast from {value.kind} to {kind} is done in several ways")
         return cast_to(value, kind)
 
-    def _abs(self, node: exp.Expr) -> Written:
+    def _abs(self, node: exp.Expr) -> Term:
         value = self.value(node.this)
         if not (_types.is_decimal(known(value)) or _types.is_floating(known(value))):
             raise UnsupportedExpression("the absolute of a whole number wraps around for some")
         return self.call("abs", [value], known(value))
 
-    def _root(self, node: exp.Expr) -> Written:
+    def _root(self, node: exp.Expr) -> Term:
         value = self.value(node.this)
         if not is_number(known(value)):
             raise UnsupportedExpression("only numbers have a root")
         return self.call("sqrt", [cast_to(value, FP64)], FP64)
 
-    def _text(self, node: exp.Expr) -> Written:
+    def _text(self, node: exp.Expr) -> Term:
         value = self.value(node.this)
         if value.kind != TEXT:
             raise UnsupportedExpression(f"'{form(node)[:80]}' takes a text")
         return self.call("upper" if isinstance(node, exp.Upper) else "lower", [value], TEXT)
 
-    def _like(self, node: exp.Expr) -> Written:
+    def _like(self, node: exp.Expr) -> Term:
         pattern = node.expression
         value = self.value(node.this)
         fits = isinstance(pattern, exp.Literal) and pattern.is_string and "\\" not in pattern.name
@@ -304,28 +304,28 @@ def kind_of_name(to: exp.DataType) -> pa.DataType:
     return _KINDS[name]
 
 
-_WRITERS: Mapping[type, Callable[[Writer, exp.Expr], Written]] = {
-    exp.Column: Writer._column,
-    exp.Literal: Writer._literal,
-    exp.Boolean: Writer._boolean,
-    exp.Null: Writer._null,
-    exp.Neg: Writer._negated,
-    exp.Div: Writer._divided,
-    exp.IntDiv: Writer._whole_divided,
-    exp.Mod: Writer._whole_divided,
-    exp.And: Writer._connected,
-    exp.Or: Writer._connected,
-    exp.Not: Writer._not,
-    exp.Is: Writer._is,
-    exp.In: Writer._in,
-    exp.Between: Writer._between,
-    exp.Case: Writer._case,
-    exp.If: Writer._case,
-    exp.Coalesce: Writer._coalesce,
-    exp.Cast: Writer._cast,
-    exp.Abs: Writer._abs,
-    exp.Sqrt: Writer._root,
-    exp.Upper: Writer._text,
-    exp.Lower: Writer._text,
-    exp.Like: Writer._like,
+_WRITERS: Mapping[type, Callable[[TermWriter, exp.Expr], Term]] = {
+    exp.Column: TermWriter._column,
+    exp.Literal: TermWriter._literal,
+    exp.Boolean: TermWriter._boolean,
+    exp.Null: TermWriter._null,
+    exp.Neg: TermWriter._negated,
+    exp.Div: TermWriter._divided,
+    exp.IntDiv: TermWriter._whole_divided,
+    exp.Mod: TermWriter._whole_divided,
+    exp.And: TermWriter._connected,
+    exp.Or: TermWriter._connected,
+    exp.Not: TermWriter._not,
+    exp.Is: TermWriter._is,
+    exp.In: TermWriter._in,
+    exp.Between: TermWriter._between,
+    exp.Case: TermWriter._case,
+    exp.If: TermWriter._case,
+    exp.Coalesce: TermWriter._coalesce,
+    exp.Cast: TermWriter._cast,
+    exp.Abs: TermWriter._abs,
+    exp.Sqrt: TermWriter._root,
+    exp.Upper: TermWriter._text,
+    exp.Lower: TermWriter._text,
+    exp.Like: TermWriter._like,
 }

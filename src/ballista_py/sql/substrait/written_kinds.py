@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ballista_py.errors import UnsupportedExpression
 from ballista_py.sql.substrait.kinds import UTC, decimal
-from ballista_py.sql.substrait.written_pieces import TEXT_TIMES, Written, fits_whole, plain_text
+from ballista_py.sql.substrait.written_pieces import TEXT_TIMES, Term, fits_whole, plain_text
 
 _types = pa.types
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
@@ -16,7 +16,7 @@ _INT64_DIGITS = 18
 _TIMES = (pa.date32(), pa.timestamp("us"), pa.timestamp("us", UTC))
 
 
-def comparison(left: Written, right: Written) -> pa.DataType:
+def comparison(left: Term, right: Term) -> pa.DataType:
     """The type in which two values are compared."""
     found = _both(left, right)
     if found is None:
@@ -24,22 +24,20 @@ def comparison(left: Written, right: Written) -> pa.DataType:
     return found
 
 
-def common(values: Iterable[Written]) -> pa.DataType:
+def common(values: Iterable[Term]) -> pa.DataType:
     """The type of a choice between values."""
     listed = list(values)
     found = listed[0]
     for one in listed[1:]:
         kind = _both(found, one)
         both_whole = found.whole is not None and one.whole is not None
-        found = Written(
-            found.message, kind, max(found.whole or 0, one.whole or 0, key=abs) if both_whole else None
-        )
+        found = Term(found.message, kind, max(found.whole or 0, one.whole or 0, key=abs) if both_whole else None)
     if found.kind is None:
         raise UnsupportedExpression("a choice between NULLs has no type: cast one")
     return found.kind
 
 
-def arithmetic(name: str, left: Written, right: Written) -> pa.DataType:
+def arithmetic(name: str, left: Term, right: Term) -> pa.DataType:
     """The type of a sum, difference, product, quotient of whole numbers, or rest."""
     kinds = [one.kind for one in (left, right) if one.kind is not None]
     if not kinds or any(not is_number(kind) for kind in kinds):
@@ -65,7 +63,7 @@ def _capped(digits: int, scale: int, first: pa.DataType, second: pa.DataType) ->
     return decimal(min(digits, most), scale)
 
 
-def _both(left: Written, right: Written) -> pa.DataType | None:
+def _both(left: Term, right: Term) -> pa.DataType | None:
     """The type that holds both; a whole number that the statement writes takes the type of the other, if it fits."""
     first, second = left.kind, right.kind
     if first == second or second is None:

@@ -44,7 +44,7 @@ _OF_ANY = frozenset(
 
 
 @frozen(eq=False)
-class Written:
+class Term:
     """An expression of a plan and its type, which NULL alone has none of; `whole` is the number that a literal is."""
 
     message: Any
@@ -102,23 +102,23 @@ def expression() -> Any:
     return messages().algebra.Expression()
 
 
-def field_ref(place: int, kind: pa.DataType) -> Written:
+def field_ref(place: int, kind: pa.DataType) -> Term:
     """A field by its place."""
     made = expression()
     made.selection.direct_reference.struct_field.field = place
     made.selection.root_reference.SetInParent()
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def call(functions: Functions, name: str, values: Sequence[Written], kind: pa.DataType) -> Written:
+def call(functions: Functions, name: str, values: Sequence[Term], kind: pa.DataType) -> Term:
     """A call of a scalar function."""
     made = expression()
     said = made.scalar_function
     fill_call(said, functions, name, values, kind)
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def fill_call(said: Any, functions: Functions, name: str, values: Sequence[Written], kind: pa.DataType) -> None:
+def fill_call(said: Any, functions: Functions, name: str, values: Sequence[Term], kind: pa.DataType) -> None:
     """Put function, arguments and type into a call of any kind."""
     said.function_reference = functions.anchor(name, [known(value) for value in values])
     said.output_type.CopyFrom(message_of(kind))
@@ -126,14 +126,14 @@ def fill_call(said: Any, functions: Functions, name: str, values: Sequence[Writt
         said.arguments.add().value.CopyFrom(value.message)
 
 
-def known(value: Written) -> pa.DataType:
+def known(value: Term) -> pa.DataType:
     """The type of a value. Raises `UnsupportedExpression` for a NULL that nothing gives a type."""
     if value.kind is None:
         raise UnsupportedExpression("a NULL without a type cannot be said in Substrait: cast it")
     return value.kind
 
 
-def cast_to(value: Written, kind: pa.DataType) -> Written:
+def cast_to(value: Term, kind: pa.DataType) -> Term:
     """The value as this type, or an error where it does not fit; NULL takes it, and a whole number that fits."""
     if value.kind == kind:
         return value
@@ -147,10 +147,10 @@ def cast_to(value: Written, kind: pa.DataType) -> Written:
     made.cast.type.CopyFrom(message_of(kind))
     made.cast.input.CopyFrom(value.message)
     made.cast.failure_behavior = THROW
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def plain_text(value: Written) -> str | None:
+def plain_text(value: Term) -> str | None:
     """The text that a literal is."""
     said = value.message
     if said.WhichOneof("rex_type") != "literal" or said.literal.WhichOneof("literal_type") != "string":
@@ -158,7 +158,7 @@ def plain_text(value: Written) -> str | None:
     return str(said.literal.string)
 
 
-def _of_text(text: str, kind: pa.DataType) -> Written:
+def _of_text(text: str, kind: pa.DataType) -> Term:
     """The date or time that a text is in its plainest form: others read further forms, and not the same ones."""
     made = expression()
     moment = None
@@ -172,41 +172,41 @@ def _of_text(text: str, kind: pa.DataType) -> Written:
         made.literal.date = micros // _DAY_US
     else:
         made.literal.precision_timestamp.precision, made.literal.precision_timestamp.value = 6, micros
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def again(value: Written) -> Written:
+def again(value: Term) -> Term:
     """The value cast to the type that it is said to have, for readers to whom it has another."""
-    bare = Written(value.message, pa.null())
+    bare = Term(value.message, pa.null())
     return cast_to(bare, known(value))
 
 
-def float_of(text: str, kind: pa.DataType) -> Written:
+def float_of(text: str, kind: pa.DataType) -> Term:
     """A float literal; by its text, since some have no other name."""
     made = expression()
     setattr(made.literal, "fp64" if kind == pa.float64() else "fp32", float(text))
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def choice(condition: Written, value: Written, otherwise: Written) -> Written:
+def choice(condition: Term, value: Term, otherwise: Term) -> Term:
     """One value if a condition holds, else another of its type."""
     made = expression()
     clause = made.if_then.ifs.add()
     getattr(clause, "if").CopyFrom(condition.message)
     clause.then.CopyFrom(value.message)
     getattr(made.if_then, "else").CopyFrom(otherwise.message)
-    return Written(made, value.kind)
+    return Term(made, value.kind)
 
 
-def null(kind: pa.DataType) -> Written:
+def null(kind: pa.DataType) -> Term:
     """NULL of a type."""
     made = expression()
     made.literal.null.CopyFrom(message_of(kind))
     made.literal.nullable = True
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def whole_as(value: int, kind: pa.DataType) -> Written:
+def whole_as(value: int, kind: pa.DataType) -> Term:
     """A whole number as a literal of this type. Raises `UnsupportedExpression` if it does not fit."""
     made = expression()
     if pa.types.is_decimal(kind):
@@ -216,10 +216,10 @@ def whole_as(value: int, kind: pa.DataType) -> Written:
     if pa.types.is_unsigned_integer(kind):
         return cast_to(whole_as(value, pa.int64()), kind) if value < 1 << 63 else _refused_whole(value)
     setattr(made.literal, _SHORT[str(kind)], value)
-    return Written(made, kind, whole=value)
+    return Term(made, kind, whole=value)
 
 
-def _refused_whole(value: int) -> Written:
+def _refused_whole(value: int) -> Term:
     raise UnsupportedExpression(f"the number {value} cannot be said in Substrait")
 
 
@@ -235,7 +235,7 @@ def fits_whole(value: int, kind: pa.DataType) -> bool:
     return bool(-(1 << (bits - 1)) <= value < 1 << (bits - 1))
 
 
-def decimal_of(unscaled: int, kind: pa.DataType) -> Written:
+def decimal_of(unscaled: int, kind: pa.DataType) -> Term:
     """A decimal literal, by its digits without the point."""
     if abs(unscaled) >= 10**kind.precision:
         raise UnsupportedExpression(f"a number has more digits than a decimal of {kind.precision}")
@@ -243,15 +243,15 @@ def decimal_of(unscaled: int, kind: pa.DataType) -> Written:
     said = made.literal.decimal
     said.value = unscaled.to_bytes(16, "little", signed=True)
     said.precision, said.scale = kind.precision, kind.scale
-    return Written(made, kind)
+    return Term(made, kind)
 
 
-def number_of(text: str) -> Written:
+def number_of(text: str) -> Term:
     """A number as the engine reads it: whole, a decimal, or a double if it has an exponent."""
     made = expression()
     if "e" in text.lower():
         made.literal.fp64 = float(text)
-        return Written(made, pa.float64())
+        return Term(made, pa.float64())
     whole, point, behind = text.partition(".")
     if point:
         return decimal_of(int(whole + behind), decimal(len(whole) + len(behind), len(behind)))
@@ -262,15 +262,15 @@ def number_of(text: str) -> Written:
     return decimal_of(value, decimal(38, 0))
 
 
-def text_of(value: str) -> Written:
+def text_of(value: str) -> Term:
     """A text."""
     made = expression()
     made.literal.string = value
-    return Written(made, pa.string())
+    return Term(made, pa.string())
 
 
-def truth(value: bool) -> Written:
+def truth(value: bool) -> Term:
     """True or false."""
     made = expression()
     made.literal.boolean = value
-    return Written(made, pa.bool_())
+    return Term(made, pa.bool_())
