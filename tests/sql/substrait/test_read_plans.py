@@ -1,7 +1,9 @@
 """What each piece of a plan means, shown by the statement that it becomes and by the rows of that."""
 
+import base64
 import subprocess
 import sys
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -365,6 +367,7 @@ def test_narrowing_keeps_what_it_does_not_know(made):
 
 WITHOUT = """
 import sys
+from decimal import Decimal
 
 class Bare:
     def find_spec(self, name, path=None, target=None):
@@ -386,3 +389,36 @@ except MissingExtra as error:
 def test_messages_are_loaded_at_the_first_use_and_their_absence_says_what_to_install():
     said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert said.stdout == "substrait is not installed. Run: pip install 'ballista_py[read]'\n"
+
+
+def test_a_decimal_loses_no_digits_on_the_way_to_what_the_plan_says(made, rows):
+    def decimal(value, precision, scale):
+        data = base64.b64encode(value.to_bytes(16, "little", signed=True)).decode()
+        return {"literal": {"decimal": {"value": data, "precision": precision, "scale": scale}}}
+
+    values = (decimal(-125, 4, 2), decimal(3, 3, 1))
+    for scale, kind in ((2, UnsupportedExpression), (3, None), (4, None)):
+        product = made.call(0, *values, gives="decimal")
+        product["scalarFunction"]["outputType"] = {"decimal": {"precision": 12, "scale": scale}}
+        if kind is None:
+            assert one(made, rows, product, ["multiply"]) == [Decimal("-0.375")] * 4
+        else:
+            with pytest.raises(kind, match="takes it for"):
+                one(made, rows, product, ["multiply"])
+
+
+def test_nulls_come_where_the_plan_says(made, rows):
+    for direction, wanted in (
+        ("ASC_NULLS_FIRST", [None, 10, 30, 40]),
+        ("ASC_NULLS_LAST", [10, 30, 40, None]),
+        ("DESC_NULLS_FIRST", [None, 40, 30, 10]),
+        ("DESC_NULLS_LAST", [40, 30, 10, None]),
+    ):
+        relation = made.project(made.field(1), below=sort(made.read(), made.field(1), direction))
+        assert [row[0] for row in rows(made.plan(relation, ["b"]))] == wanted
+
+
+def test_groups_are_of_the_rows_that_a_filter_leaves(made, rows):
+    some = {"filter": {"input": made.read(), "condition": made.call(0, made.field(0), made.i64(2))}}
+    relation = {"aggregate": {"input": some, "groupings": [{}], "measures": [measure(1)]}}
+    assert rows(made.plan(relation, ["n"], ["gt", "count"])) == [(2,)]
