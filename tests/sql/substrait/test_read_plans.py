@@ -422,3 +422,12 @@ def test_groups_are_of_the_rows_that_a_filter_leaves(made, rows):
     some = {"filter": {"input": made.read(), "condition": made.call(0, made.field(0), made.i64(2))}}
     relation = {"aggregate": {"input": some, "groupings": [{}], "measures": [measure(1)]}}
     assert rows(made.plan(relation, ["n"], ["gt", "count"])) == [(2,)]
+
+
+def test_a_column_of_a_type_of_somebodys_own_may_be_given_and_no_more(made, rows):
+    base = {"names": ["a", "s"], "struct": {"types": [{"userDefined": {"typeReference": 3}}, {"string": {}}]}}
+    read = made.read(baseSchema=base)
+    assert rows(made.plan(read, ["p", "q"])) == [(1, "x"), (2, "y"), (3, None), (4, "x")]
+    asked = {"filter": {"input": read, "condition": made.call(0, made.field(0), made.i64(1))}}
+    with pytest.raises(UnsupportedExpression, match="somebody's own"):
+        read_plan(made.plan(asked, ["p", "q"]), made.schemas)

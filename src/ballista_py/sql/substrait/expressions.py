@@ -16,6 +16,7 @@ from ballista_py.sql.substrait.kinds import kind_of, shown
 from ballista_py.sql.substrait.literals import literal
 from ballista_py.sql.substrait.messages import Declared, unset
 from ballista_py.sql.substrait.origins import is_standard, plain_name
+from ballista_py.sql.substrait.reads import Unreadable
 from ballista_py.sql.substrait.scalar_functions import comparable, field_of, scalar
 
 _WHOLE_RESULT = (0, 3)  # phases of an aggregate: unsaid, and from rows to the result
@@ -97,7 +98,10 @@ class FieldReader:
         """A field by its place."""
         if not 0 <= place < len(self.fields):
             raise InvalidData(f"the plan is malformed: there is no field {place} among {len(self.fields)}")
-        return self.fields[place]
+        found = self.fields[place]
+        if isinstance(found, Unreadable):
+            raise UnsupportedExpression("a column of a type of somebody's own is not taken in an expression")
+        return found
 
     def plain_place(self, message: Any) -> int | None:
         """The place of the field that an expression is, if it is nothing else."""

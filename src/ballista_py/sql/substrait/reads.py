@@ -17,7 +17,7 @@ from ballista_py.sql.substrait.messages import unset
 
 @frozen(eq=False)
 class Unreadable(Value):
-    """A column that the plan names and whose type it cannot say: nothing may use it."""
+    """A column whose type the plan says in words of its own: it may be given, and no expression may use it."""
 
 
 @frozen(kw_only=True, eq=False)
