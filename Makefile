@@ -96,9 +96,11 @@ bench: .venv/.ready-dev .venv/.ready-bench ## run the benchmarks behind docs/per
 docs: .venv/.ready-docs ## build the documentation into docs/_build
 	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
-proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of control.proto
+proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of a .proto
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
 		ballista_py/transport/proto/control.proto
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		ballista_py/transport/proto/table_read.proto
 
 lock: .venv/.ready-dev ## write the versions that .venv has into constraints.txt, which every target installs
 	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze | grep -v -E '^(ballista_py|pip|setuptools)=='; } > .venv/lock && mv .venv/lock constraints.txt

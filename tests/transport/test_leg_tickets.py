@@ -12,16 +12,11 @@ from attrs import evolve
 from ballista_py.errors import ConfigError, Unauthenticated, WrongCluster
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.flight.wire import from_json, to_json
-from ballista_py.transport.flight_sql.leg_tickets import (
-    SKEW_MS,
-    TICKET_MS,
-    LegTicketCheck,
-    LegTickets,
-    check_time,
-)
+from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck, LegTickets
 from ballista_py.transport.flight_sql.statement import SqlStatement, signed_digest
 from ballista_py.transport.security.certificates import CertificateFolder, check_own
 from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.transport.security.signed_tickets import SKEW_MS, TICKET_MS, check_time
 
 DAY_MS = 86_400_000
 COMMAND = {"kind": "leg", "leg": {"sql": "select 1"}}

@@ -190,3 +190,13 @@ def fresh_stored_name(name: str, taken: Sequence[str]) -> str:
         number += 1
         found = f"{name}~{number}"
     return found
+
+
+def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows under exactly the names and types of `schema`."""
+    for batch in batches:
+        if batch.schema.types == schema.types:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        else:
+            columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+import sqlglot
+from sqlglot import exp
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.plan import Fragment, Leg, QueryPlan
@@ -33,6 +35,87 @@ def portion_of(plan: QueryPlan, leg: Leg) -> Portion:
         partitions={table.table: table.partitions for table in leg.tables if table.table not in whole},
         sequences={table.table: table.sequence for table in leg.tables if table.sequence is not None},
     )
+
+
+def is_row_by_row(fragment_sql: str) -> bool:
+    """Whether the SQL of a fragment gives for the rows of several files together what it gives for each alone.
+
+    >>> is_row_by_row("SELECT id + 1 AS n FROM t WHERE id > 2"), is_row_by_row("SELECT DISTINCT id FROM t")
+    (True, False)
+    >>> is_row_by_row("SELECT SUM(id) AS n FROM t"), is_row_by_row("SELECT id FROM t LIMIT 1")
+    (False, False)
+    """
+    tree = _tree(fragment_sql)
+    if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _MEETING):
+        return False
+    others = (
+        exp.Query,
+        exp.AggFunc,
+        exp.Window,
+        exp.Anonymous,
+        exp.AnonymousAggFunc,
+        exp.UDTF,
+        exp.Unnest,
+        exp.Join,
+    )
+    return not any(isinstance(node, others) for node in tree.walk() if node is not tree)
+
+
+def columns_read(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of a table's columns `names` that the SQL of a fragment over it reads, in their order.
+
+    Rows without columns cannot be counted: it is one at least.
+
+    >>> columns_read("SELECT t.a FROM t WHERE B > 1", ["a", "b", "c"]), columns_read("SELECT * FROM t", ["a", "b"])
+    (('a', 'b'), ('a', 'b'))
+    >>> columns_read("SELECT COUNT(*) FROM t", ["a", "b"])
+    ('a',)
+    """
+    tree = _tree(fragment_sql)
+    if any(True for _ in tree.find_all(exp.Star)) and not _counts_only(tree):
+        return tuple(names)
+    read = {node.name.lower() for node in tree.walk() if isinstance(node, exp.Identifier)}
+    return tuple(name for name in names if name.lower() in read) or tuple(names[:1])
+
+
+_MEETING = (
+    "distinct",
+    "group",
+    "having",
+    "qualify",
+    "limit",
+    "offset",
+    "order",
+    "with_",
+    "with",
+    "sample",
+    "windows",
+    "joins",
+)
+
+
+def rows_of(fragment_sql: str, table: str, columns: Sequence[str]) -> str:
+    """The SQL that gives these columns of the rows that a fragment over a table looks at.
+
+    >>> rows_of("SELECT COUNT(*) AS n FROM t WHERE t.a > 1 GROUP BY t.b", "t", ["a", "b"])
+    'SELECT "a", "b" FROM "t" WHERE t.a > 1'
+    """
+    tree = _tree(fragment_sql)
+    rows = exp.select(*(exp.column(exp.to_identifier(name, quoted=True)) for name in columns))
+    rows = rows.from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
+    where = tree.args.get("where")
+    is_plain = isinstance(tree, exp.Select) and not tree.args.get("joins") and not tree.args.get("with_")
+    if where is not None and is_plain and where.find(exp.Query, exp.Window) is None:
+        rows = rows.where(where.this.copy())
+    return rows.sql("duckdb")
+
+
+def _counts_only(tree: exp.Expr) -> bool:
+    return all(isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+
+
+def _tree(fragment_sql: str) -> exp.Expr:
+    return sqlglot.parse_one(fragment_sql, dialect="duckdb")
 
 
 def restricted(plan: QueryPlan, only: Partitions) -> QueryPlan:

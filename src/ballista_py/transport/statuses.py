@@ -116,6 +116,7 @@ STATUSES: Mapping[type[BallistaError], ErrorStatus] = {
     errors.JobCancelled: _row("FAILED_PRECONDITION", 409, "57014"),
     errors.JobResultTooLarge: _row("RESOURCE_EXHAUSTED", 422, "54000"),
     errors.JobAbandoned: _row("FAILED_PRECONDITION", 409, "58000", "INTERNAL"),
+    errors.SnapshotGone: _row("FAILED_PRECONDITION", 409, "55000"),
     errors.TransportError: _row("INVALID_ARGUMENT", 400, "08P01"),
     errors.SchedulerLost: _row("UNAVAILABLE", 503, "08006"),
     errors.Unauthenticated: _row("UNAUTHENTICATED", 401, "28000"),

@@ -33,7 +33,7 @@ from ballista_py.coordinator.changes.postgres_form import (
 )
 from ballista_py.coordinator.changes.postgres_link import driver as psycopg_module
 from ballista_py.coordinator.changes.postgres_link import without_address
-from ballista_py.coordinator.changes.postgres_rows import LogRows, require_identity
+from ballista_py.coordinator.changes.postgres_rows import LogRows, require_declared, require_identity
 from ballista_py.coordinator.changes.postgres_types import SESSION, column_type
 from ballista_py.coordinator.changes.source import ChangeBatch, Described, SourceLag
 from ballista_py.errors import ConfigError, SourceError, SourceLost, SourceUnavailable, SourceUnfit
@@ -146,7 +146,7 @@ class PostgresSource:
 
     def snapshot(self) -> tuple[SourcePosition, Iterator[pa.RecordBatch]]:
         """See `ChangeSource.snapshot`."""
-        self.describe(self._mine.primary_key)
+        require_declared(self._mine, self.there, self.describe(self._mine.primary_key).schema)
         with self._asked() as ask:
             self._publish(ask)
             form = self._form(ask)

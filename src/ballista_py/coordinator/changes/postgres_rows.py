@@ -160,6 +160,9 @@ class LogRows:
         self._unchanged.append(unchanged)
 
 
+_WAY_OUT = "put it back there, and copy the table anew, because the log tells of it still; or make the table anew"
+
+
 def require_followed(
     table: TableSpec, there: str, relation: LoggedRelation, later: frozenset[str] = frozenset()
 ) -> None:
@@ -172,17 +175,31 @@ def require_followed(
     dropped = next((name for name in table.schema.names if name not in columns and name not in later), None)
     if added is not None or dropped is not None:
         what = f"has a column '{added}' more" if added is not None else f"has no column '{dropped}' any more"
+        raise SourceUnfit(f"{there} {what} than table '{table.name}', which follows it: {_WAY_OUT}")
+    for column in table.schema:
+        if column.name in columns:
+            known = columns[column.name]
+            _require_type(table, there, column, column_type(there, column.name, known.type_id, known.modifier))
+
+
+def require_declared(table: TableSpec, there: str, schema: pa.Schema) -> None:
+    """Raise `SourceUnfit` unless a copy of these columns is one of the table, which may take new ones later."""
+    takes_more = table.refresh is not None and table.refresh.on_schema_change == "append"
+    added = next((name for name in schema.names if name not in table.schema.names and not takes_more), None)
+    dropped = next((name for name in table.schema.names if name not in schema.names), None)
+    if added is not None or dropped is not None:
+        what = f"has a column '{added}' more" if added is not None else f"has no column '{dropped}' any more"
         raise SourceUnfit(f"{there} {what} than table '{table.name}', which follows it: make the table anew")
     for column in table.schema:
-        if column.name not in columns:
-            continue
-        known = columns[column.name]
-        kind = column_type(there, column.name, known.type_id, known.modifier)
-        if kind != column.type:
-            raise SourceUnfit(
-                f"column '{column.name}' of {there} is {kind} now, and {column.type} in table '{table.name}', which "
-                "follows it: make the table anew"
-            )
+        _require_type(table, there, column, schema.field(column.name).type)
+
+
+def _require_type(table: TableSpec, there: str, column: pa.Field, kind: pa.DataType) -> None:
+    if kind != column.type:
+        raise SourceUnfit(
+            f"column '{column.name}' of {there} is {kind} now, and {column.type} in table '{table.name}', which "
+            "follows it: make the table anew"
+        )
 
 
 def require_identity(primary_key: Sequence[str], there: str, identity: str, told: Sequence[str]) -> None:

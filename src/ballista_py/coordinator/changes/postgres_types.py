@@ -58,8 +58,11 @@ def column_type(table: str, column: str, type_id: int, modifier: int, shown: str
         digits, scale = (modifier - _HEADER) >> 16, (modifier - _HEADER) & 0x7FF
         if modifier >= _HEADER and digits <= MAX_DIGITS and scale <= digits:
             return pa.decimal128(digits, scale)
+        what = "without a precision" if modifier < _HEADER else f"of {digits} digits"
+        if modifier >= _HEADER and scale > digits:
+            what = "whose last digits are beyond its precision, or before the point"  # (3, 5) and (3, -2)
         raise SourceUnfit(
-            f"column '{column}' of {table} is a numeric without a precision of at most {MAX_DIGITS} digits, which no "
+            f"column '{column}' of {table} is a numeric {what}, and a numeric({MAX_DIGITS}, …) is the most that a "
             f"column here can hold: run ALTER TABLE {table} ALTER COLUMN {column} TYPE numeric(38, 9) there, or leave "
             "the table to a full refresh"
         )
@@ -77,7 +80,8 @@ def values(table: str, column: str, texts: Sequence[str | None] | pa.StringArray
     except (pa.ArrowException, ValueError):
         wrong = next((text for text in given.to_pylist() if text is not None and not _fits(text, kind)), "")
         raise SourceUnfit(
-            f"column '{column}' of {table} has the value {wrong[:60]!r}, which no {kind} here can be: change it there"
+            f"column '{column}' of {table} has the value {wrong[:60]!r}, which no {kind} here can be: change it "
+            "there, and copy the table anew, because the log tells of it still"
         ) from None
 
 

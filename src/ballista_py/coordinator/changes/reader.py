@@ -60,8 +60,10 @@ class ChangeReader:
             return self._copied(None)
         try:
             return self._applied(since)
-        except (SourceUnfit, SourceLost) as error:
-            raise self._given_up(since, error) from error
+        except (SourceUnfit, SourceLost):
+            if self.table.position() != since:  # what was found wrong is of a place that is left by now
+                return self._behind()
+            raise
 
     def copy(self) -> Progress:
         """Copy the source anew, in the place of all rows that the table has."""
@@ -78,14 +80,14 @@ class ChangeReader:
         except SchemaMismatch as error:
             self.source.discard(position)
             raise SourceUnfit(f"the copy of table '{self.table.name}' does not fit: {error.message}") from error
-        self.source.confirm(position)
+        self._confirm(position)
         return self._progress("copied", position, counted.rows)
 
     def _applied(self, since: SourcePosition) -> Progress:
         batch = self.source.read(since, self.batch_changes)
         span, changes = cut(self.table.name, since, batch)
         if span is None:
-            self.source.confirm(since)  # the reader that decided it may not have come to that
+            self._confirm(since)  # the reader that decided it may not have come to that
             return self._progress("nothing", since)
         try:
             self.table.apply(changes.drop_columns([AT_COLUMN]), span, token_of(span))
@@ -96,7 +98,7 @@ class ChangeReader:
                 f"table '{self.table.name}' stays at position {since}, because what follows does not fit: "
                 f"{error.message}: mend the table at its source and here, then copy it anew"
             ) from error
-        self.source.confirm(span.to)
+        self._confirm(span.to)
         return self._progress("applied" if changes.num_rows else "moved on", span.to, changes.num_rows)
 
     def _behind(self) -> Progress:
@@ -107,8 +109,26 @@ class ChangeReader:
         lag = SourceLag() if position is None else self.source.lag(position)
         return Progress(did=did, position=position, changes=changes, lag=lag)
 
-    def _given_up(self, since: SourcePosition, error: SourceUnfit | SourceLost) -> SourceUnfit | SourceLost:
-        if self.max_lag_bytes is None or (self.source.lag(since).bytes or 0) <= self.max_lag_bytes:
+    def _confirm(self, position: SourcePosition) -> None:
+        """Let the source forget what the table has. Another reader that went further may have confirmed that, too."""
+        try:
+            self.source.confirm(position)
+        except SourceLost:
+            if self.table.position() == position:
+                raise
+
+    def given_up(self, error: SourceUnfit | SourceLost) -> SourceUnfit | SourceLost:
+        """What keeps the table from going on; what the source keeps for it may be thrown away by this.
+
+        To be asked once nothing else helps. The table is looked at anew: whoever was paused knows an older place of it,
+        and the log from there to where others have brought it is no lag.
+        """
+        since = self.table.position()
+        if (
+            self.max_lag_bytes is None
+            or since is None
+            or (self.source.lag(since).bytes or 0) <= self.max_lag_bytes
+        ):
             return error
         self.source.give_up()
         return SourceLost(

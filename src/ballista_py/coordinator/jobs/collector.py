@@ -21,13 +21,13 @@ from ballista_py.errors import DocumentError, JobError, JobMissing, ObjectMissin
 from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.jobs import JOBS_PREFIX, JobDocument, JobObject, OpenJob, closed
-from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
+from ballista_py.state.stores.clock import store_now_ms
+from ballista_py.state.stores.store import ObjectEntry
 
 KNOWN_MS = 3_600_000.0  # for so long the id of a closed job stays known: it may be submitted again
 HEAL_MS = 120_000.0  # after which an open job without a marker is marked again
 MAX_KEPT = 10_000  # jobs of one client, with what is closed: beyond, the oldest that ended are closed early
 MAX_DELETED = 10_000  # in a tick
-_PROBE = f"{JOBS_PREFIX}clock-"
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +73,7 @@ class JobCollector:
         lies, open_names = self._listed()
         if not lies:
             return done
-        now_ms = store_now_ms(self.shelf.store, self.runtime)
+        now_ms = store_now_ms(self.shelf.store, self.runtime, JOBS_PREFIX)
         self._clean = {name: seen for name, seen in self._clean.items() if name in lies}
         beyond = beyond_kept(lies)
         for name, lie in lies.items():
@@ -156,13 +156,3 @@ def not_needed(job: JobDocument, chunks: dict[str, JobObject]) -> list[str]:
         return [key for key, found in chunks.items() if (found.attempt or 0) < job.attempt]
     named = set(job.chunk_keys())
     return [key for key in chunks if key not in named]
-
-
-def store_now_ms(store: ConditionalStore, runtime: Runtime) -> int:
-    """The time by the clock that stamps the store's objects."""
-    key = f"{_PROBE}{runtime.new_id()}"
-    store.create(key, b"now")
-    try:
-        return max(entry.modified_ms for entry in store.list(key))
-    finally:
-        store.delete(key)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import BallistaError, InvalidData, SqlError
+from ballista_py.partitions.columns import conformed
 from ballista_py.transport.arrow.door import read_schema
 
 
@@ -17,16 +18,6 @@ def output_schema(command: Mapping[str, Any]) -> pa.Schema | None:
     """The columns in which a leg is to answer, if its command says so."""
     output = command.get("output")
     return None if output is None else read_schema(base64.b64decode(output))
-
-
-def conformed(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows under exactly the names and types of `schema`."""
-    for batch in batches:
-        if batch.schema.types == schema.types:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-        else:
-            columns = [column.cast(kind) for column, kind in zip(batch.columns, schema.types, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def answered(

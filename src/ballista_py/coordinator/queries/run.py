@@ -10,13 +10,14 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries.answer_columns import answered, blamed, conformed, not_asked, require_asked
+from ballista_py.coordinator.queries.answer_columns import answered, blamed, not_asked, require_asked
 from ballista_py.coordinator.queries.broadcasts import Broadcasts
 from ballista_py.coordinator.queries.running_statement import FragmentStream, Running, RunningStatement
 from ballista_py.coordinator.queries.stages import BROADCAST, LEGS, MERGE, Stage
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
 from ballista_py.figures import UNSEEN, Figures
+from ballista_py.partitions.columns import conformed
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import in_own_words
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan

@@ -201,13 +201,13 @@ class QueryService:
 
         return self.inlined.run(statement, planned)
 
-    def planned(self, statement: str, fresh: bool = False) -> tuple[QueryPlan, ClusterView]:
-        """How the statement would run, whoever lives; with `fresh`, by what the store says now."""
+    def planned(self, statement: str, fresh: bool = False, timed: bool = False) -> tuple[QueryPlan, ClusterView]:
+        """How the statement would run, whoever lives; `fresh`: by what the store says now; `timed`: at this moment."""
 
         def planned(text: str) -> tuple[QueryPlan, ClusterView]:
             with self._spelled(text) as (spelled, _):
                 view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
-                return self.plans.plan(spelled, view.catalog), view
+                return self.plans.plan(spelled, view.catalog, timed=timed), view
 
         return self.inlined.run(statement, planned)
 

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 from attrs import define
 
-from ballista_py.coordinator.queries.answer_columns import conformed, output_schema
+from ballista_py.coordinator.queries.answer_columns import output_schema
 from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.executor.partitions import ExecutorPartitions
 from ballista_py.node.status.tasks import Task, Tasks
+from ballista_py.partitions.columns import conformed
 from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.storage.decided_files import Waiting, decided_files

@@ -28,12 +28,14 @@ from ballista_py.node.engine_processes import (
 )
 from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorAnswers
 from ballista_py.node.executor.control import ExecutorControl
+from ballista_py.node.executor.part_server import ExecutorParts
 from ballista_py.node.executor.partitions import ExecutorPartitions, StoreThreads
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.loops import Loop
 from ballista_py.node.running import Foundation, RunningNode
 from ballista_py.node.status.executor_metrics import observe_executor
 from ballista_py.node.status.memory_rows import memory_part, memory_row
+from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.storage.held.cache import FileCache
@@ -46,6 +48,8 @@ from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
 from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES, LegService, PartsService
 from ballista_py.transport.security.access import DATA, PARTS, PLAIN_DATA
 from ballista_py.transport.security.callers import Anyone, Nodes, OfOneCluster, TicketHolders
+from ballista_py.transport.security.signed_tickets import TicketCheck
+from ballista_py.transport.table_read.tickets import READ_PURPOSE
 from ballista_py.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -75,7 +79,8 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         up.callback(threads.close)
         turns = Turns(ground.runtime, LEGS_IN_ALL, lambda: ground.budget.is_full, LONGEST_MS)
         answers = ExecutorAnswers(config.node_id, engine, ground.tasks, config.engine, turns=turns)
-        links = _listen(ground, answers)
+        parts = _part_server(ground)
+        links = _listen(ground, answers, parts)
         cache = FileCache(
             ground.store,
             None if folder is None else str(folder / "files"),
@@ -86,6 +91,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         partitions = ExecutorPartitions(
             links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config), ground.metrics
         )
+        parts.reads = PartReads(partitions.holder, ground.store, engine, cache, ground.runtime)
         answers.partitions = partitions
         failures: list[BallistaError] = []
         control = _start_control(ground, links, partitions, failures.append)
@@ -129,7 +135,20 @@ class _Links:
     lease: ExecutorLease
 
 
-def _listen(ground: Foundation, answers: ExecutorAnswers) -> _Links:
+def _part_server(ground: Foundation) -> ExecutorParts:
+    """What gives parts of read jobs to whoever holds their tickets."""
+    config = ground.config
+    check = TicketCheck(
+        purpose=READ_PURPOSE,
+        cluster_id=ground.cluster_id,
+        runtime=ground.runtime,
+        tls=config.node_tls(),
+        removed=ground.removed,
+    )
+    return ExecutorParts(config.node_id, check, ground.tasks, ground.runtime, config.engine)
+
+
+def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts) -> _Links:
     config, runtime, removed = ground.config, ground.runtime, ground.removed
     tls = config.node_tls()
     tickets = LegTicketCheck(
@@ -146,10 +165,10 @@ def _listen(ground: Foundation, answers: ExecutorAnswers) -> _Links:
         ask_client=True,
         connections=config.connection_limits(),
         spawn=spawn,
-        service=_parts(LegService, tickets, runtime) if is_plain else None,
+        service=_parts(LegService, tickets, reads, runtime) if is_plain else None,
     )
     ground.up.callback(flight.shutdown, spawn, SHUTDOWN_MS / 2)
-    parts = None if is_plain else _parts_port(ground, tickets, answers)
+    parts = None if is_plain else _parts_port(ground, tickets, answers, reads)
     scheme = "grpc" if parts is None else "grpc+tls"
     lease = ExecutorLease(
         config.node_id,
@@ -163,7 +182,9 @@ def _listen(ground: Foundation, answers: ExecutorAnswers) -> _Links:
     return _Links(flight=flight, parts=parts, lease=lease)
 
 
-def _parts_port(ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAnswers) -> FlightServer:
+def _parts_port(
+    ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAnswers, reads: ExecutorParts
+) -> FlightServer:
     """A port of its own for clients, who cannot show the certificate that the data port asks for."""
     config = ground.config
     port = FlightServer(
@@ -180,7 +201,7 @@ def _parts_port(ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAn
         name=config.node_id,
         budget=ground.budget,
         spawn=spawn,
-        service=_parts(PartsService, tickets, ground.runtime),
+        service=_parts(PartsService, tickets, reads, ground.runtime),
     )
     ground.up.callback(port.shutdown, spawn, SHUTDOWN_MS / 2)
     return port
@@ -278,9 +299,12 @@ def _shown(control: ControlClient, cache: FileCache, partitions: ExecutorPartiti
     }
 
 
-def _parts(kind: type[PartsService], tickets: LegTicketCheck, runtime: Runtime) -> FlightServiceMaker:
+def _parts(
+    kind: type[PartsService], tickets: LegTicketCheck, reads: ExecutorParts, runtime: Runtime
+) -> FlightServiceMaker:
     """What speaks at a port where clients fetch parts."""
-    return partial(kind, command_of=tickets.command, keep=KeepAlive(runtime=runtime, spawn=spawn))
+    keep = KeepAlive(runtime=runtime, spawn=spawn)
+    return partial(kind, command_of=tickets.command, reads=reads, keep=keep)
 
 
 def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime, budget: MemoryBudget) -> Engine:

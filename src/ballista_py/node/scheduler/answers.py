@@ -13,6 +13,7 @@ from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements, retu
 from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.reads.answers import ReadAnswers
 from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.engines.duckdb.engine import DuckDBEngine
@@ -61,6 +62,7 @@ class Services:
     writes: WriteService
     statements: FlightSqlStatements
     jobs: SchedulerJobs
+    reads: ReadAnswers
     figures: Figures = UNSEEN
     metrics: MetricsTable | None = None
     refreshes: SchedulerRefreshes | None = None

@@ -19,7 +19,7 @@ from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.tables.wider_tables import widened
 from ballista_py.coordinator.writes.service import WriteService
-from ballista_py.errors import BallistaError, SourceUnfit, TryLater
+from ballista_py.errors import BallistaError, SourceLost, SourceUnfit, TryLater
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.logs import log_event
 from ballista_py.partitions.table import TableSpec
@@ -163,6 +163,10 @@ class ChangeReaders:
         changes = 0
         try:
             reader, source, _ = self._reader(table)
+        except BallistaError as error:
+            self._failed(table, error)
+            return changes
+        try:
             for _ in range(BATCHES_A_TICK):
                 began_ms = self.runtime.monotonic_ms()
                 progress = reader.tick()
@@ -172,9 +176,9 @@ class ChangeReaders:
                 if progress.did in ("nothing", "behind another"):
                     self._look_for_left_over(table, reader, source)
                     break
-        except SourceUnfit as error:
-            if not self._widen(table, source):
-                self._failed(table, error)
+        except (SourceUnfit, SourceLost) as error:
+            if isinstance(error, SourceLost) or not self._widen(table, source):
+                self._stopped(table, reader, error)
         except BallistaError as error:
             self._failed(table, error)
         return changes
@@ -192,6 +196,15 @@ class ChangeReaders:
         self.figures.add(f"{_FIGURE}_total", table=table.name, mode="changes")
         self.figures.add(f"{_FIGURE}_failures", table=table.name, mode="changes")
         self._tell(table, None, error)
+
+    def _stopped(self, table: TableSpec, reader: ChangeReader, error: SourceUnfit | SourceLost) -> None:
+        """Say what keeps the table, for which its source may keep too much log. One that was altered is tried again."""
+        now = self.refreshed().catalog.tables.get(table.name)
+        is_as_it_was = now is not None and (now.folder, now.mark) == (table.folder, table.mark)
+        try:
+            self._failed(table, reader.given_up(error) if is_as_it_was else error)
+        except BallistaError as failed:  # the source cannot be asked how much that is
+            self._failed(table, failed)
 
     def _widen(self, table: TableSpec, source: DescribedSource) -> bool:
         """Give the table the columns that its source has more, if it is to take them; whether there were any."""

@@ -18,6 +18,8 @@ from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
+from ballista_py.coordinator.reads.answers import ReadAnswers
+from ballista_py.coordinator.reads.service import TableReads
 from ballista_py.coordinator.refreshes.schedule import Schedule
 from ballista_py.coordinator.refreshes.works import CopyWork
 from ballista_py.coordinator.spark_process import SparkProcess
@@ -72,7 +74,9 @@ from ballista_py.transport.flight_sql.port import FlightSqlService
 from ballista_py.transport.security.access import PUBLIC
 from ballista_py.transport.security.callers import Anyone, Clients, OfOneCluster
 from ballista_py.transport.security.passwords import Passwords
+from ballista_py.transport.security.signed_tickets import TicketSigner
 from ballista_py.transport.security.tokens import StaticTokens
+from ballista_py.transport.table_read.tickets import READ_PURPOSE
 from ballista_py.work import carried
 
 _log = logging.getLogger(__name__)
@@ -291,6 +295,7 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
         service=partial(
             FlightSqlService,
             ready=lambda: answers.ready().statements,
+            reads=lambda: answers.ready().reads,
             runtime=runtime,
             keep=KeepAlive(runtime=runtime, spawn=spawn),
             passwords=passwords,
@@ -358,6 +363,10 @@ def _services(
     )
     metrics = config.otlp_metrics_table
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
+    signer = TicketSigner(
+        purpose=READ_PURPOSE, cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls()
+    )
+    reads = TableReads(queries, ground.store, runtime, signer, tools.run_all)
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
     statements = FlightSqlStatements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)
@@ -371,6 +380,7 @@ def _services(
         writes=writes,
         statements=statements,
         jobs=jobs,
+        reads=ReadAnswers(reads),
         figures=ground.metrics,
         metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )
@@ -444,7 +454,7 @@ def _follow(ground: Foundation, core: SchedulerCore, services: Services) -> None
 
 
 def _collect(ground: Foundation, services: Services) -> None:
-    ground.metrics.add("scheduler_collected_objects", services.writes.tick())
+    ground.metrics.add("scheduler_collected_objects", services.writes.tick() + services.reads.reads.tick())
 
 
 def _leave(membership: Membership) -> None:

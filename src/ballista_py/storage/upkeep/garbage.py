@@ -4,8 +4,8 @@ A file is written before a manifest names it and read for a while after none doe
 older than `min_age_ms`, and when it was found unnamed `min_age_ms` ago already: whoever pinned a manifest that names
 it began before that. Both times are by the store's own clock; `min_age_ms` must be longer than the longest write
 (`MAX_WRITE_MS`), hydration and query over files. Whoever may take longer holds a claim
-(`state/documents/claims.py`), which counts however old its files are. A table with a manifest that cannot be read keeps
-all of its files.
+(`state/documents/claims.py`), or a read lease (`storage/reads/leases.py`), which count however old the files are. A
+table with a manifest that cannot be read keeps all of its files.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from ballista_py.state.documents.documents import (
 )
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.token_claims import CLAIMED_MS
+from ballista_py.state.stores.clock import store_now_ms
 from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.manifest import ManifestDocument, all_files
+from ballista_py.storage.reads.leases import ReadLeases
 
 MAX_WRITE_MS = 1_800_000.0
 MIN_AGE_MS = 2 * MAX_WRITE_MS
 GARBAGE_KEY = "accelerations/garbage.json"
 _ROOT = "snapshots/"
 _MANIFEST = "/manifest.json"
-_PROBE = "snapshots/clock-"
 
 
 @frozen(kw_only=True)
@@ -91,11 +92,12 @@ def find_garbage(
     if min_age_ms < MAX_WRITE_MS:
         raise ConfigError(f"files younger than {MAX_WRITE_MS / 60_000:.0f} minutes may be of a write under way")
     runtime = runtime or SystemRuntime()
-    now_ms = _now_ms(store, runtime)
+    now_ms = store_now_ms(store, runtime, _ROOT)
     tables: dict[str, list[ObjectEntry]] = {}
     for entry in store.list(_ROOT):
         tables.setdefault(_folder_of(entry.key), []).append(entry)
     claimed = claimed_prefixes(store, runtime)  # after the listing: a file that was listed was claimed before
+    read = ReadLeases(store, runtime).kept(now_ms)  # so, too, and before manifests: what is read was named by one
     garbage: list[ObjectEntry] = []
     kept: dict[str, str] = {}
     young = 0
@@ -106,15 +108,15 @@ def find_garbage(
                 kept[folder] = reason
                 continue
         if folder not in folders:
-            young_or_claimed = any(
-                now_ms - e.modified_ms < min_age_ms or e.key.startswith(claimed) for e in entries
+            needed = any(
+                now_ms - e.modified_ms < min_age_ms or e.key.startswith(claimed) or e.key in read for e in entries
             )
-            unnamed = [] if young_or_claimed else entries
+            unnamed = [] if needed else entries
             young += len(entries) - len(unnamed)
             garbage.extend(unnamed)
             continue
         try:
-            named = _named(store, entries, runtime)
+            named = _named(store, entries, runtime) | read
         except BallistaError as error:
             kept[folder] = error.message
             continue
@@ -215,13 +217,3 @@ def _named(store: ConditionalStore, entries: Iterable[ObjectEntry], runtime: Run
             named.update(path for file in all_files(manifest) for path in file.paths)
             named.update(page.path for page in manifest.pages)
     return named
-
-
-def _now_ms(store: ConditionalStore, runtime: Runtime) -> int:
-    """The time by the clock that stamps the store's objects."""
-    key = f"{_PROBE}{runtime.new_id()}"
-    store.create(key, b"now")
-    try:
-        return max(entry.modified_ms for entry in store.list(key))
-    finally:
-        store.delete(key)

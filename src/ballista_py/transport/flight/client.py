@@ -87,17 +87,35 @@ class FlightPool:
         Raises what the node raised, or `TransportError` when the link failed or the time was over; then the node
         may or may not have acted on the question.
         """
+        answer = self.call_bytes(address, action, to_json(body), timeout_ms)
+        return known_reply(action, from_json(answer, most_bytes=MAX_SAID_BYTES), address)
+
+    def call_bytes(self, address: str, action: str, body: bytes, timeout_ms: float | None = None) -> bytes:
+        """As `call`, of a question whose body and answer are not JSON: whoever asks looks at them."""
         timeout_s = (self._call_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
         try:
             options = self._options(timeout_s)
-            answers = list(self._client(address).do_action(flight.Action(action, to_json(body)), options))
+            answers = list(self._client(address).do_action(flight.Action(action, body), options))
         except FLIGHT_FAILURES as error:
             raise self._failed(error, address) from None
         if len(answers) != 1:
             raise TransportError(
                 f"node {address} gave {len(answers)} answers to '{action}', not one", peer=address
             )
-        return known_reply(action, from_json(answers[0].body.to_pybytes(), most_bytes=MAX_SAID_BYTES), address)
+        return bytes(answers[0].body.to_pybytes())
+
+    def open_exchange(self, address: str, command: bytes) -> tuple[Any, Any]:
+        """The two halves of an exchange that begins with `command`. Raises `TransportError` when the link failed."""
+        client = self._client(address)
+        try:
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), self._options(None))
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error, address) from None
+        return writer, reader
+
+    def failure(self, error: Exception, address: str) -> Exception:
+        """What a failure of an exchange with a node means, as an error of our tree."""
+        return self._failed(error, address)
 
     def open_stream(
         self,

@@ -1,43 +1,24 @@
-"""Tickets for parts of answers, which executors give to whoever holds one.
-
-A client has no certificate of a node and executors know no tokens, so the scheduler that let the client ask signs what
-the executor is to do. Whoever reads the ticket can have that one leg, at that one executor, for an hour.
-"""
+"""Tickets for parts of answers, which executors give to whoever holds one."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 
 from attrs import field, frozen
 
-from ballista_py.errors import ConfigError, MissingExtra, Unauthenticated
+from ballista_py.errors import Unauthenticated
 from ballista_py.runtime import Runtime
-from ballista_py.transport.endpoints import Address
-from ballista_py.transport.flight.wire import from_json, to_json
-from ballista_py.transport.security.callers import check_cluster
-from ballista_py.transport.security.certificates import out_of_its_time
-from ballista_py.transport.security.credentials import Removed, Tls, identity_of
+from ballista_py.transport.security.credentials import Removed, Tls
+from ballista_py.transport.security.signed_tickets import (
+    Ticket,
+    TicketCheck,
+    TicketSigner,
+    changed,
+    safe_location,
+)
 
-try:
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-    from cryptography.x509.verification import PolicyBuilder, Store
-except ImportError as error:
-    raise MissingExtra.of("cryptography", "node") from error
-
-TICKET_MS = 3_600_000
-SKEW_MS = 300_000
-_FIELDS = frozenset(("body", "certificate", "signature"))
-_PURPOSE = b"ballista_py: a part of an answer\n"  # a node signs nothing else that begins so
-_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
-
-Ticket = Mapping[str, Any]
+_PURPOSE = b"ballista_py: a part of an answer\n"
 
 
 @frozen(kw_only=True)
@@ -48,52 +29,22 @@ class LegTickets:
     runtime: Runtime
     tls: Tls | None = None
 
-    def issue(self, executor_id: str, command: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    def issue(self, executor_id: str, command: Mapping[str, Any], digest: str) -> dict[str, str]:
         """A ticket for `command` at that executor, JSON-ready; `digest` is that of all else that goes with it.
 
         Raises `ConfigError` for a key that cannot sign.
         """
-        certificate, key = (b"", b"") if self.tls is None else self.tls.read().pair()
-        body = to_json(
-            {
-                "executor": executor_id,
-                "cluster": self.cluster_id,
-                "until_ms": self.runtime.wall_ms() + TICKET_MS,
-                "command": command,
-                "digest": digest,
-                "certificate": sha256(certificate).hexdigest(),
-            }
-        )
-        ticket = {"body": base64.b64encode(body).decode()}
-        if self.tls is not None:
-            ticket["certificate"] = certificate.decode()
-            ticket["signature"] = base64.b64encode(_signature(key, body)).decode()
-        return ticket
+        signer = TicketSigner(purpose=_PURPOSE, cluster_id=self.cluster_id, runtime=self.runtime, tls=self.tls)
+        return signer.issue({"executor": executor_id, "command": command, "digest": digest})
 
     def location(self, said: str | None, data_address: str) -> str | None:
-        """The URI at which clients are sent to an executor that said it; None if they are not to go there.
-
-        Drivers send their token along. So it must be the host at which the executor proves itself to schedulers, and
-        TLS wherever nodes have it.
-
-        >>> from ballista_py.runtime import SystemRuntime
-        >>> plain = LegTickets(cluster_id="c", runtime=SystemRuntime())
-        >>> plain.location("grpc://e1:5", "e1:4"), plain.location("grpc://elsewhere:5", "e1:4")
-        ('grpc://e1:5', None)
-        """
-        scheme, _, address = (said or "").partition("://")
-        try:
-            own = Address.parse(address).host == Address.parse(data_address).host
-        except ConfigError:
-            return None
-        return said if own and scheme == ("grpc" if self.tls is None else "grpc+tls") else None
+        """The URI at which clients are sent to an executor that said it; None if they are not to go there."""
+        return safe_location(said, data_address, is_plain=self.tls is None)
 
 
 @frozen(kw_only=True)
 class LegTicketCheck:
-    """What an executor looks at tickets with. With `tls` it asks for the signature of a scheduler that was not removed:
-    an executor's key signs nothing.
-    """
+    """What an executor looks at tickets with; see `TicketCheck`."""
 
     executor_id: str
     cluster_id: str
@@ -104,96 +55,19 @@ class LegTicketCheck:
     def command(self, ticket: Ticket, digest: str) -> dict[str, Any]:
         """The command in a ticket that was issued for this executor, and came with what has the `digest`.
 
-        Raises `Unauthenticated` for one that was not, that is too old or that no scheduler of the cluster has signed,
-        and `WrongCluster` for one of another cluster.
+        Raises `Unauthenticated` for one that was not, and as `TicketCheck.values`.
         """
-        body = _decoded(ticket, "body")
-        if self.tls is not None:
-            self._check_signature(self.tls, ticket, body)
-        values = from_json(body)
-        check_cluster(str(values.get("cluster") or ""), self.cluster_id)
-        command, until_ms = values.get("command"), values.get("until_ms")
+        check = TicketCheck(
+            purpose=_PURPOSE,
+            cluster_id=self.cluster_id,
+            runtime=self.runtime,
+            tls=self.tls,
+            removed=self.removed,
+        )
+        values = check.values(ticket)
+        command = values.get("command")
         if values.get("executor") != self.executor_id or not isinstance(command, dict):
             raise Unauthenticated("the ticket is not for this executor")
-        check_time(until_ms, self.runtime.wall_ms())
-        if "digest" not in values:
-            raise Unauthenticated("the ticket is of an earlier release: run the statement again")
-        signer = sha256(str(ticket.get("certificate", "")).encode()).hexdigest()
-        if values["digest"] != digest or values.get("certificate") != signer or not ticket.keys() <= _FIELDS:
-            raise Unauthenticated("the ticket was changed after a scheduler gave it: run the statement again")
+        if values.get("digest") != digest:
+            raise changed()
         return command
-
-    def _check_signature(self, tls: Tls, ticket: Ticket, body: bytes) -> None:
-        """That a scheduler of the cluster has signed the body."""
-        try:
-            leaf, *others = x509.load_pem_x509_certificates(str(ticket.get("certificate")).encode())
-            authorities = x509.load_pem_x509_certificates(tls.read().ca or b"")
-            _check_in_its_time(leaf, self.runtime.wall_ms())
-            now = datetime.fromtimestamp(self.runtime.wall_ms() / 1e3, UTC)
-            verifier = PolicyBuilder().store(Store(authorities)).time(now).build_client_verifier()
-            names = verifier.verify(leaf, others).subjects or ()
-            _verify(leaf.public_key(), _decoded(ticket, "signature"), body)
-        except Unauthenticated:
-            raise
-        except Exception as error:  # whatever the library says of bytes that anybody may have made up
-            raise Unauthenticated(
-                f"the ticket is signed by no node of this cluster ({type(error).__name__})"
-            ) from None
-        signer = identity_of(str(names[0].value) if names else "", self.removed)
-        if signer.role != "scheduler":
-            raise Unauthenticated(f"the ticket is signed by '{signer.node_id}', which is no scheduler")
-
-
-def check_time(until_ms: object, now_ms: float) -> None:
-    """That a ticket which ends at `until_ms` counts now. Raises `Unauthenticated`.
-
-    One that ends later than an hour from now comes from a clock that is ahead: it would count for as long as that is.
-
-    >>> check_time(TICKET_MS, 0)
-    >>> check_time(TICKET_MS + SKEW_MS + 1, 0)
-    Traceback (most recent call last):
-    ...
-    ballista_py.errors.Unauthenticated: the ticket is from later than now: set its scheduler's clock, which is ahead
-    """
-    if not isinstance(until_ms, int | float) or not now_ms <= until_ms + SKEW_MS:
-        raise Unauthenticated(
-            "the ticket is too old: run the statement again; if new ones are too old as well, the clocks of its "
-            "scheduler and of this executor differ: set both"
-        )
-    if until_ms > now_ms + TICKET_MS + SKEW_MS:
-        raise Unauthenticated("the ticket is from later than now: set its scheduler's clock, which is ahead")
-
-
-def _check_in_its_time(certificate: x509.Certificate, wall_ms: float) -> None:
-    if said := out_of_its_time(certificate, wall_ms):
-        raise Unauthenticated(f"the ticket is signed by no node of this cluster: its certificate {said}")
-
-
-def _signature(key_pem: bytes, body: bytes) -> bytes:
-    key = serialization.load_pem_private_key(key_pem, None)
-    if isinstance(key, ec.EllipticCurvePrivateKey):
-        return key.sign(_PURPOSE + body, ec.ECDSA(hashes.SHA256()))
-    if isinstance(key, rsa.RSAPrivateKey):
-        return key.sign(_PURPOSE + body, _PSS, hashes.SHA256())
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        return key.sign(_PURPOSE + body)
-    raise ConfigError("TLS: the key of this node cannot sign; take one of an elliptic curve, RSA or Ed25519")
-
-
-def _verify(key: Any, signature: bytes, body: bytes) -> None:
-    """Raises `InvalidSignature`."""
-    if isinstance(key, ec.EllipticCurvePublicKey):
-        key.verify(signature, _PURPOSE + body, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPublicKey):
-        key.verify(signature, _PURPOSE + body, _PSS, hashes.SHA256())
-    elif isinstance(key, ed25519.Ed25519PublicKey):
-        key.verify(signature, _PURPOSE + body)
-    else:
-        raise InvalidSignature
-
-
-def _decoded(ticket: Ticket, name: str) -> bytes:
-    try:
-        return base64.b64decode(str(ticket.get(name) or ""), validate=True)
-    except ValueError:
-        raise Unauthenticated("the ticket is none that a scheduler has given") from None

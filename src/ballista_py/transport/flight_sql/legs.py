@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ballista_py.errors import TransportError
+from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.flight.calls import OpenCalls
 from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.listener import ServedCall
@@ -16,6 +17,8 @@ from ballista_py.transport.flight_sql.answers import answer
 from ballista_py.transport.flight_sql.messages import unpack
 from ballista_py.transport.flight_sql.statement import SqlStatement, signed_digest
 from ballista_py.transport.flight_sql.status import to_status
+from ballista_py.transport.table_read.exchange import READ_VERB, PartServer, give
+from ballista_py.transport.table_read.messages import request_of
 
 FETCH = "DoGet TicketStatementQuery"
 MAX_TICKET_BYTES = 256 << 10  # at a port for them alone; one of a thousand partitions has 20 kB
@@ -23,12 +26,12 @@ CommandOf = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
 class PartsService(FlightService):
-    """`do_get` for the tickets that `Part.location` goes with, and nothing else.
+    """`do_get` for the tickets that `Part.location` goes with, `do_exchange` for those of read jobs, and nothing else.
 
     `command_of` gives the command of a ticket, told the digest of what it came with, or raises what is wrong with it.
     """
 
-    spoken: Collection[str] = ("DoGet",)
+    spoken: Collection[str] = ("DoGet", "DoExchange")
     knows_callers = False
 
     def __init__(
@@ -37,14 +40,23 @@ class PartsService(FlightService):
         calls: OpenCalls,
         *,
         command_of: CommandOf,
+        reads: PartServer,
         keep: KeepAlive | None = None,
     ) -> None:
         self._command_of = command_of
+        self._reads = reads
         self._keep = keep
         super().__init__(handler, calls)
 
     def verbs(self, handler: DataHandler) -> set[str]:
-        return super().verbs(handler) | {FETCH}
+        return {FETCH, READ_VERB}
+
+    def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        request = request_of(descriptor.cmd)
+        if request is None:
+            raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")
+        with self._calls.enter(call, READ_VERB) as opened:
+            give(self._reads, request, opened, reader, writer)
 
     def do_get(self, call: ServedCall, ticket: Any, writer: Writer) -> None:
         try:
@@ -59,8 +71,17 @@ class PartsService(FlightService):
 class LegService(PartsService):
     """Our own protocol beside it, where nodes and clients use one port: in a cluster without certificates."""
 
-    spoken = (*FlightService.spoken, *PartsService.spoken)
+    spoken = ("DoGet", *FlightService.spoken)
     knows_callers = True
+
+    def verbs(self, handler: DataHandler) -> set[str]:
+        return super().verbs(handler) | FlightService.verbs(self, handler)
+
+    def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        if request_of(descriptor.cmd) is None:
+            FlightService.do_exchange(self, call, descriptor, reader, writer)
+        else:
+            super().do_exchange(call, descriptor, reader, writer)
 
 
 def _leg_ticket(ticket: bytes) -> tuple[dict[str, Any], str]:

@@ -44,6 +44,7 @@ METADATA = (
     "CommandGetImportedKeys", "CommandGetPrimaryKeys", "CommandGetSqlInfo", "CommandGetTableTypes",
     "CommandGetTables", "CommandGetXdbcTypeInfo",
 )  # fmt: skip
+READ_ACTIONS = tuple(f"ballista_py.tableread.v1.{name}" for name in ("Close", "Locate", "Plan", "Renew"))
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 POLLED = ("CommandPreparedStatementQuery", "CommandStatementQuery", "TicketStatementQuery")
 PUTS = (
@@ -61,7 +62,14 @@ SQL_ACTIONS = (
 LOOKING = frozenset({"DoGet", "GET", "HEAD", "DELETE", "ListActions"})
 ENDING = frozenset(
     f"DoAction {name}"
-    for name in (MEMBERS, "CancelFlightInfo", "CancelQuery", "ClosePreparedStatement", "CloseSession")
+    for name in (
+        MEMBERS,
+        "CancelFlightInfo",
+        "CancelQuery",
+        "ClosePreparedStatement",
+        "CloseSession",
+        *(action for action in READ_ACTIONS if not action.endswith(".Plan")),
+    )
 )
 
 
@@ -140,7 +148,7 @@ PUBLIC = Access(
         **_each(
             ["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL, *SQL_ACTIONS), "client"
         ),
-        **_each(["DoAction"], JOB_ACTIONS, "client"),
+        **_each(["DoAction"], (*JOB_ACTIONS, *READ_ACTIONS), "client"),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
         **_each(["PollFlightInfo"], POLLED, "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
@@ -158,7 +166,13 @@ CONTROL = Access(
     },
 )
 DATA = Access("data", _each(["DoExchange"], (LEG, BASE, WRITE, APPLY, REWRITE, SETTLE, RELOAD), "scheduler"))
-PARTS = Access("parts", _each(["DoGet"], ["TicketStatementQuery"], "ticket"))
+PARTS = Access(
+    "parts",
+    {
+        **_each(["DoGet"], ["TicketStatementQuery"], "ticket"),
+        **_each(["DoExchange"], ["table_read"], "ticket"),
+    },
+)
 # Without certificates clients fetch parts where schedulers send legs.
 PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})
 HTTP = Access(

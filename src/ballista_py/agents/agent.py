@@ -1,0 +1,54 @@
+"""How an Agent reaches its Coordinators, and what it asks of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.endpoints import TLS_SCHEMES, Address
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.table_read.messages import MAX_SLICES_BYTES, PACKAGE, known
+
+
+@frozen(kw_only=True)
+class ReadSource:
+    """How the cluster of a read job is reached: by any of its schedulers."""
+
+    url: str
+    token: Secret | None = field(default=None, repr=False)
+    tls: Tls | None = None
+
+    def pool(self, runtime: Runtime, *, of_nodes: bool = False) -> FlightPool:
+        """Connections; those to Servers show no token, because tickets are all that these ask for."""
+        tls = Tls() if self.tls is None and self.url.startswith(TLS_SCHEMES) else self.tls
+        return FlightPool(runtime, tls=tls, token=None if of_nodes else self.token)
+
+    def addresses(self) -> list[str]:
+        """The addresses of schedulers."""
+        return [str(Address.parse(part)) for part in self.url.split(",")]
+
+
+class Agent:
+    """Asks Coordinators: any scheduler that answers. Safe to share between threads."""
+
+    def __init__(self, source: ReadSource, runtime: Runtime) -> None:
+        self._pool = source.pool(runtime)
+        self._schedulers = Schedulers(source.addresses(), self._pool, runtime)
+
+    def ask(self, name: str, message: Any, answer: str, *, again: bool = True) -> Any:
+        """The answer to a message. One that may not be asked `again` is sent to one scheduler that takes it."""
+        body = message.SerializeToString()
+        reply = self._schedulers.first_of(
+            lambda address: self._pool.call_bytes(address, f"{PACKAGE}.{name}", body),
+            lambda _error, _address: again,
+        )
+        return known(answer, reply, MAX_SLICES_BYTES)
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._pool.close()

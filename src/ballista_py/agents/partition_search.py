@@ -1,0 +1,163 @@
+"""The search for a Server that gives the rows of a partition, from the side of a Client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.agents.agent import Agent
+from ballista_py.agents.done_here import done_here
+from ballista_py.errors import (
+    BallistaError,
+    InvalidData,
+    NotOwner,
+    TransportError,
+    TryLater,
+)
+from ballista_py.partitions.columns import conformed
+from ballista_py.runtime import Runtime
+from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.flight.errors import is_link_failure
+from ballista_py.transport.table_read.messages import pb
+from ballista_py.transport.table_read.partition_reader import PartExchange
+from ballista_py.transport.table_read.tally import Position
+
+if TYPE_CHECKING:
+    from ballista_py.agents.read_job import ReadPartition
+
+PATIENCE_MS = 60_000.0
+LOOK_AGAIN_MS = 100.0
+
+Chunks = Iterator[tuple[Position, pa.RecordBatch]]
+
+
+@define
+class PartitionSearch:
+    """Asks one location after the other, and a scheduler where the partition is by now, for `PATIENCE_MS`."""
+
+    partition: ReadPartition
+    runtime: Runtime
+    _locations: tuple[str, ...] = field(init=False)
+    _ticket: bytes = field(init=False)
+    _error: BallistaError | None = field(init=False, default=None)
+    _is_refused: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._locations, self._ticket = self.partition.locations, self.partition.ticket
+
+    def processed(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Servers process them; see `ReadPartition.batches`."""
+        until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
+        with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
+            while not (self._is_refused and _has_engine()):
+                for uri in self._locations:
+                    exchange = self._accepted(pool, uri, pb.Request(ticket=self._ticket, process=True))
+                    begun = None if exchange is None else self._begun(exchange, uri)
+                    if begun is not None:
+                        yield from (_of_schema(batch, self.partition.schema) for _, batch in begun)
+                        return
+                if not self._is_refused:
+                    self._look_again(until_ms)
+        yield from self.processed_here()
+
+    def processed_here(self) -> Iterator[pa.RecordBatch]:
+        """The rows, of which Servers give the columns alone. Raises `MissingExtra` where DuckDB is missing."""
+        wanted = self.partition
+        rows = pa.RecordBatchReader.from_batches(wanted.base_schema, self.unprocessed())
+        yield from conformed(iter(done_here(wanted.plan, wanted.relation, rows).to_batches()), wanted.schema)
+
+    def unprocessed(self) -> Iterator[pa.RecordBatch]:
+        """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
+        at, until_ms = Position(), self.runtime.monotonic_ms() + PATIENCE_MS
+        with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
+            while True:
+                for uri in self._locations:
+                    begin = pb.Position(section=at.section, row=at.row)
+                    exchange = self._accepted(pool, uri, pb.Request(ticket=self._ticket, begin=begin))
+                    if exchange is None:
+                        continue
+                    try:
+                        for begins, batch in exchange.chunks():
+                            at = _next(at, begins, batch.num_rows)
+                            until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
+                            yield _of_schema(batch, self.partition.base_schema)
+                        return
+                    except BallistaError as error:
+                        self._pass_over(error, uri)
+                self._look_again(until_ms)
+
+    def _accepted(self, pool: FlightPool, uri: str, request: Any) -> PartExchange | None:
+        """The exchange with a Server that accepts; None for one that does not."""
+        try:
+            exchange = PartExchange(pool, uri, request)
+        except BallistaError as error:
+            self._pass_over(error, uri)
+            return None
+        status = exchange.reply.WhichOneof("status")
+        if status == "accepted":
+            return exchange
+        exchange.cancel()
+        self._is_refused |= status == "refused"
+        if status == "rejected":
+            self._error = NotOwner(exchange.reply.rejected.reason)
+        return None
+
+    def _begun(self, exchange: PartExchange, uri: str) -> Chunks | None:
+        """The chunks, once the first one came; None where the Server went before it gave any."""
+        chunks = exchange.chunks()
+        try:
+            first = list(islice(chunks, 1))
+        except BallistaError as error:
+            self._pass_over(error, uri)
+            return None
+        return chain(first, chunks)
+
+    def _pass_over(self, error: BallistaError, uri: str) -> None:
+        """Note why a Server is not asked on. Raises the error if another Server would say the same."""
+        is_link = isinstance(error, TransportError) and is_link_failure(error, uri.partition("://")[2])
+        if not is_link and not isinstance(error, TryLater | NotOwner):
+            raise error
+        self._error = error
+
+    def _look_again(self, until_ms: float) -> None:
+        """Ask a scheduler where the partition is by now, after a moment. Raises `TryLater` when the time is over."""
+        if self.runtime.monotonic_ms() > until_ms:
+            why = self._error or "nobody has it"
+            raise TryLater(f"nobody gives partition {self.partition.number} of the read job: {why}")
+        self.runtime.sleep_ms(LOOK_AGAIN_MS)
+        agent = Agent(self.partition._source, self.runtime)
+        try:
+            asked = pb.Locate(read_id=self.partition.read_id, partitions=[self.partition.number])
+            (found,) = agent.ask("Locate", asked, "Located").partitions
+        except ValueError:
+            raise InvalidData("a scheduler did not say where the partition of the read job is served") from None
+        finally:
+            agent.close()
+        self._locations, self._ticket = tuple(location.uri for location in found.locations), found.ticket
+
+
+def _next(at: Position, begins: Position, rows: int) -> Position:
+    """Where rows go on. Raises `InvalidData` for a chunk that does not begin where the one before has ended.
+
+    >>> _next(Position(0, 4), Position(0, 4), 3), _next(Position(0, 4), Position(1, 0), 3)
+    (Position(section=0, row=7), Position(section=1, row=3))
+    """
+    if begins != at and (begins.section <= at.section or begins.row):
+        raise InvalidData("a node gave rows from another place than they were asked for: read again")
+    return Position(begins.section, begins.row + rows)
+
+
+def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows under the names of the schema. Raises `InvalidData` where a node gave other columns."""
+    if batch.schema.types != schema.types:
+        raise InvalidData("a node gave other columns than the read job has")
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _has_engine() -> bool:
+    return find_spec("duckdb") is not None

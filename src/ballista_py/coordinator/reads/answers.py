@@ -1,0 +1,113 @@
+"""What a scheduler answers to Agents: messages to read jobs and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from attrs import define
+
+from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadHints, TableReads
+from ballista_py.errors import InvalidData, SqlError
+from ballista_py.partitions.columns import plain
+from ballista_py.sql.parse.kind import engine_sql
+from ballista_py.transport.table_read.messages import pb
+
+
+@define
+class ReadAnswers:
+    """A `Coordinator` over `TableReads`."""
+
+    reads: TableReads
+
+    def plan(self, plan: Any, client: str) -> Any:
+        """Begin the read job of a `Plan`. Raises as `TableReads.begin`."""
+        text, dialect = _statement(plan)
+        queries = self.reads.queries
+        with queries.reading(text, dialect=dialect):
+            text = engine_sql(text) if dialect is None else queries.engine_sql(text, dialect)
+        if plan.schema_only:
+            return pb.Slices(schema=_bytes(self.reads.described(text)))
+        hints = ReadHints(
+            target_bytes=plan.hints.target_bytes,
+            max_partitions=plan.hints.max_partitions,
+            prefer_client_processing=plan.hints.prefer_client_processing,
+            lease_ms=plan.hints.lease_ms,
+        )
+        one_instant = plan.consistency == pb.CONSISTENCY_SNAPSHOT
+        return _slices(self.reads.begin(text, hints, client, one_instant=one_instant))
+
+    def renew(self, renew: Any, client: str) -> Any:
+        """Keep the files of a job on. Raises `SnapshotGone`."""
+        return pb.Renewed(lease_ms=self.reads.renew(renew.read_id, client))
+
+    def locate(self, locate: Any, client: str) -> Any:
+        """Where partitions are served by now. Raises `SnapshotGone`."""
+        return pb.Located(partitions=_partitions(self.reads.located(locate.read_id, locate.partitions, client)))
+
+    def close(self, close: Any, client: str) -> Any:
+        """End a job."""
+        self.reads.close(close.read_id, client)
+        return pb.Closed()
+
+
+def _statement(plan: Any) -> tuple[str, str | None]:
+    """The query of a `Plan`, and its dialect. Raises `InvalidData` and `SqlError`."""
+    what = plan.WhichOneof("what")
+    if what == "sql":
+        if not plan.sql.strip():
+            raise SqlError("the statement is empty")
+        return plan.sql, plan.dialect or None
+    if what == "scan":
+        return scan_sql(plan.scan.table, plan.scan.columns, plan.scan.filter), None
+    raise InvalidData("a Plan says what is to be read: a query in SQL, or a scan of a table")
+
+
+def scan_sql(table: str, columns: Iterable[str], condition: str) -> str:
+    """The query that reads these columns (none: all) of the rows of a table for which a condition holds.
+
+    >>> scan_sql("orders", ["id", "a b"], "id > 3")
+    'SELECT "id", "a b" FROM "orders" WHERE (id > 3\\n)'
+    """
+    chosen = ", ".join(map(_quoted, columns)) or "*"
+    where = f" WHERE ({condition}\n)" if condition.strip() else ""  # it may end in a comment
+    return f"SELECT {chosen} FROM {_quoted(table)}{where}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _slices(read: PlannedRead) -> Any:
+    rest = None if read.plan.rest is None else pb.Remainder(sql=read.plan.rest, relation=read.plan.relation)
+    one = pb.Slice(
+        plan=read.plan.sql,
+        schema=_bytes(read.given),
+        remainder=rest,
+        partitions=_partitions(read.parts),
+        relation=read.plan.table,
+        base_schema=_bytes(read.base),
+    )
+    return pb.Slices(read_id=read.read_id, lease_ms=read.lease_ms, schema=_bytes(read.output), slices=[one])
+
+
+def _partitions(parts: Iterable[PlacedPart]) -> list[Any]:
+    return [
+        pb.Partition(
+            number=part.number,
+            rows=part.rows,
+            bytes=part.data_bytes,
+            sections=part.sections,
+            locations=[
+                pb.Location(uri=uri, hints=pb.ServingHints(priority=priority))
+                for priority, uri in enumerate(part.locations)
+            ],
+            ticket=part.ticket,
+        )
+        for part in parts
+    ]
+
+
+def _bytes(schema: pa.Schema) -> bytes:
+    return bytes(plain(schema).serialize().to_pybytes())

@@ -1,0 +1,234 @@
+"""Read jobs at a scheduler: begun, renewed, told where their parts are by now, and closed.
+
+The rows never pass a scheduler. What a job needs lies on the store, so any scheduler goes on with what another began.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, field, frozen
+
+from ballista_py.coordinator.cluster_view import ClusterView, words_of
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.reads.cutting import MAX_PARTS, TARGET_BYTES, Part, parts_of
+from ballista_py.coordinator.reads.planning import PartPlan, part_plan
+from ballista_py.coordinator.reads.snapshot import RunAll, Snapshots
+from ballista_py.errors import ConfigError, SnapshotGone, SqlError
+from ballista_py.partitions.columns import plain
+from ballista_py.partitions.map import Owner
+from ballista_py.runtime import Runtime
+from ballista_py.sql.parse.kind import refusal, statement_kind
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.reads.files import ReadFiles
+from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
+from ballista_py.transport.flight.wire import to_json
+from ballista_py.transport.security.signed_tickets import TicketSigner, safe_location
+from ballista_py.transport.table_read.tickets import ReadTicket
+
+MAX_LOCATED = 10_000
+
+
+@frozen(kw_only=True)
+class ReadHints:
+    """How an Agent wants its read job cut. 0 stands for what is usual here."""
+
+    target_bytes: int = 0
+    max_partitions: int = 0
+    prefer_client_processing: bool = False
+    lease_ms: int = 0
+
+
+@frozen(kw_only=True)
+class PlacedPart:
+    """A part of a read job: what it holds before any filter, where it is served (URIs, the best first), its ticket."""
+
+    number: int
+    rows: int
+    data_bytes: int
+    sections: int
+    locations: tuple[str, ...]
+    ticket: bytes
+
+
+@frozen(kw_only=True)
+class PlannedRead:
+    """A read job that was begun. `given` are the columns of the rows of each part, `base` those of unprocessed ones."""
+
+    read_id: str
+    lease_ms: int
+    output: pa.Schema
+    plan: PartPlan
+    given: pa.Schema
+    base: pa.Schema
+    parts: tuple[PlacedPart, ...]
+
+
+@define
+class TableReads:
+    """Safe to share between threads. `tickets` make what executors ask for."""
+
+    queries: QueryService
+    store: ConditionalStore
+    runtime: Runtime
+    tickets: TicketSigner
+    run_all: RunAll = map
+    leases: ReadLeases = field(init=False)
+    _snapshots: Snapshots = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.leases = ReadLeases(self.store, self.runtime)
+        self._snapshots = Snapshots(self.store, self.runtime, self.run_all)
+
+    def begin(self, statement: str, hints: ReadHints, client: str, *, one_instant: bool = True) -> PlannedRead:
+        """Plan a query (in the engine's dialect) and keep its files for as long as it is renewed.
+
+        Raises `SqlError` and the other planning errors, `Unsupported` for a query that is not over one table,
+        `TryLater` as `Snapshots.of`, and `ConfigError` for too many files.
+        """
+        _require_query(statement)
+        if hints.lease_ms > LONGEST_MS:
+            raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
+        text = self.queries.spelled(statement)
+        plan, view = self.queries.planned(text, fresh=True, timed=True)
+        named = words_of(text) & {name.lower() for name in view.catalog.tables}
+        made = part_plan(
+            plan,
+            view.catalog,
+            [name for name in view.catalog.tables if name.lower() in named],
+            little=hints.prefer_client_processing,
+        )
+        table = view.catalog.tables[made.table]
+        snapshot = self._snapshots.of(
+            table, view.catalog.maps[made.table], made.partitions, one_instant=one_instant
+        )
+        pmap = view.catalog.maps[made.table]
+        parts = parts_of(
+            snapshot.files,
+            {partition: pmap.owner(partition) for partition in snapshot.files},
+            target_bytes=hints.target_bytes or TARGET_BYTES,
+            max_parts=min(hints.max_partitions or MAX_PARTS, MAX_PARTS),
+            divides=made.divides,
+        )
+        given = self.queries.engine.describe(made.sql, {table.name: table.schema})
+        files = ReadFiles(
+            table=table.name,
+            folder=table.folder,
+            incarnation=table.incarnation,
+            schema=table.schema,
+            parts=parts,
+            definition=table.definition,
+            plan=made.sql,
+            columns=made.columns,
+            given=given,
+        )
+        lease_ms = hints.lease_ms or LEASE_MS
+        read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
+        digest = self.leases.read(read_id).digest
+        return PlannedRead(
+            read_id=read_id,
+            lease_ms=lease_ms,
+            output=plan.output,
+            plan=made,
+            given=given,
+            base=plain(files.base),
+            parts=self._placed(read_id, digest, files, range(len(parts)), view, client),
+        )
+
+    def described(self, statement: str) -> pa.Schema:
+        """The columns of the answer that a read job of the query would have. Raises `SqlError`."""
+        _require_query(statement)
+        return self.queries.describe(statement)
+
+    def renew(self, read_id: str, client: str) -> int:
+        """For how many milliseconds from now the files are kept. Raises `SnapshotGone`."""
+        return self.leases.renew(read_id, client).lease_ms
+
+    def located(self, read_id: str, numbers: Sequence[int], client: str) -> tuple[PlacedPart, ...]:
+        """Where these parts are served by now, with tickets that count from now on. Raises `SnapshotGone`."""
+        if len(numbers) > MAX_LOCATED:
+            raise ConfigError(f"at most {MAX_LOCATED:,} partitions of a read job are located at once")
+        lease = self.leases.read(read_id)
+        if lease.client != client:
+            raise SnapshotGone("the read job is over, because it was closed or not renewed in time: read again")
+        files = self.leases.files(read_id, lease.digest)
+        wrong = [number for number in numbers if number >= len(files.parts)]
+        if wrong:
+            raise SqlError(f"the read job has {len(files.parts)} partitions, and no number {wrong[0]}")
+        view = self.queries.views.refresh([files.table.lower()])
+        return self._placed(read_id, lease.digest, files, numbers, view, client)
+
+    def close(self, read_id: str, client: str) -> None:
+        """Keep the files no longer. Harmless for a job that is over."""
+        self.leases.end(read_id, client)
+
+    def tick(self) -> int:
+        """Remove what is left of read jobs that are over; how many objects. A scheduler calls it now and then."""
+        return self.leases.tick()
+
+    def _placed(
+        self,
+        read_id: str,
+        digest: str,
+        files: ReadFiles,
+        numbers: Iterable[int],
+        view: ClusterView,
+        client: str,
+    ) -> tuple[PlacedPart, ...]:
+        table = view.catalog.tables.get(files.table)
+        pmap = view.catalog.maps.get(files.table)
+        is_there = table is not None and pmap is not None and table.folder == files.folder
+        anybody = self._locations(view, sorted(view.members))
+        placed = []
+        for number in numbers:
+            part = files.parts[number]
+            holders = _holders(part, pmap, view) if is_there and pmap is not None else []
+            where = self._locations(view, holders)
+            # What nobody holds any more, anybody reads from the store.
+            ticket = ReadTicket(read_id=read_id, digest=digest, part=number, client=client, anywhere=not where)
+            placed.append(
+                PlacedPart(
+                    number=number,
+                    rows=sum(one.file.rows for one in part),
+                    data_bytes=sum(one.file.bytes_to_read for one in part),
+                    sections=len(part),
+                    locations=tuple(where or _turned(anybody, number)),
+                    ticket=to_json(self.tickets.issue(ticket.to_json())),
+                )
+            )
+        return tuple(placed)
+
+    def _locations(self, view: ClusterView, executors: Iterable[Owner]) -> list[str]:
+        is_plain = self.tickets.tls is None
+        found = (
+            safe_location(view.locations.get(name), view.addresses[name], is_plain=is_plain)
+            for name, _ in executors
+            if name in view.addresses
+        )
+        return [location for location in found if location is not None]
+
+
+def _require_query(statement: str) -> None:
+    if statement_kind(statement) != "query":
+        raise refusal(statement)
+
+
+def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:
+    """Who is alive and holds partitions of the part: owners of most bytes first, then who has copies."""
+    own: Counter[Owner] = Counter()
+    copies: Counter[Owner] = Counter()
+    for one in part:
+        for place, holder in enumerate(pmap.owners(one.partition)):
+            if holder in view.members:
+                (copies if place else own)[holder] += one.file.bytes_to_read + 1
+    ordered = [holder for holder, _ in own.most_common()]
+    return ordered + [holder for holder, _ in copies.most_common() if holder not in own]
+
+
+def _turned(locations: Sequence[str], number: int) -> list[str]:
+    """Another one first for each number, so that not all ask the same."""
+    at = number % len(locations) if locations else 0
+    return [*locations[at:], *locations[:at]]

@@ -1,0 +1,99 @@
+"""The `PartServer` of an executor: tickets are checked here, and who may have how much at once."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, evolve, field
+
+from ballista_py.errors import TryLater
+from ballista_py.node.status.tasks import Task, Tasks
+from ballista_py.owner.part_reads import PartReads
+from ballista_py.runtime import Runtime
+from ballista_py.transport.flight.calls import CallContext
+from ballista_py.transport.security.signed_tickets import TicketCheck
+from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Refused, Rejected
+from ballista_py.transport.table_read.tally import Position
+from ballista_py.transport.table_read.tickets import ReadTicket
+
+# More at once take memory and are no faster.
+PROCESSED_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+OPEN_OF_CLIENT = 4 * PROCESSED_AT_ONCE
+RETRY_AFTER_MS = 200
+
+
+@define
+class ExecutorParts:
+    """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
+
+    At most `PROCESSED_AT_ONCE` are processed at once: further ones are refused, and given as they are. Of one client at
+    most `OPEN_OF_CLIENT` are open: further ones are put on hold.
+    """
+
+    node_id: str
+    tickets: TicketCheck
+    tasks: Tasks
+    runtime: Runtime
+    engine_name: str = ""
+    reads: PartReads | None = None
+    _lock: Any = field(init=False)
+    _opened: dict[object, tuple[str, bool]] = field(init=False, factory=dict)  # whose, and whether processed
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def open_part(self, request: PartRequest, context: CallContext) -> Outcome:
+        """See `PartServer`."""
+        reads = self.reads
+        if reads is None:
+            raise TryLater(f"executor '{self.node_id}' is starting")
+        ticket = ReadTicket.from_json(self.tickets.values(request.ticket))
+        read = reads.files(ticket.read_id, ticket.digest)
+        if not ticket.anywhere and not reads.holds(read, ticket.part):
+            return Rejected(f"executor '{self.node_id}' holds none of these partitions any more")
+        place = object()
+        with self._lock:
+            opened = self._opened.values()
+            if request.process and sum(processed for _, processed in opened) >= PROCESSED_AT_ONCE:
+                return Refused()
+            if sum(client == ticket.client for client, _ in opened) >= OPEN_OF_CLIENT:
+                return OnHold(RETRY_AFTER_MS)
+            self._opened[place] = (ticket.client, request.process)
+        try:
+            task = self.tasks.begin("read", read.plan if request.process else read.table, engine=self.engine_name)
+            try:
+                answer = (
+                    reads.processed(read, ticket.part)
+                    if request.process
+                    else reads.unprocessed(read, ticket.part, request.begin)
+                )
+            except BaseException as error:
+                task.failed(error)
+                raise
+        except BaseException:
+            self._opened.pop(place, None)
+            raise
+        task.attach(answer.cancel)
+
+        def over() -> None:
+            self._opened.pop(place, None)
+            task.cancelled()
+
+        return evolve(answer, batches=_followed(task, answer), cancel=over)
+
+
+def _followed(task: Task, answer: PartAnswer) -> Iterator[tuple[Position, pa.RecordBatch]]:
+    """The same rows; the task counts them, and ends with them."""
+    begins: deque[Position] = deque()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for begin, batch in answer.batches:
+            begins.append(begin)
+            yield batch
+
+    for batch in task.follow(rows()):
+        yield begins.popleft(), batch

@@ -1,0 +1,153 @@
+"""The parts of read jobs at an executor: rows of files as they are, or the answer of the part's plan over them.
+
+A part names its files, so what is answered is the same whoever answers and whenever: its files never change, and the
+lease of the job keeps them. Files that are loaded here as they are named are asked where they lie; all others are read,
+from the copies of this machine or from the store.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ballista_py.engines.engine import Engine, RunningQuery
+from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGone
+from ballista_py.partitions.columns import conformed, plain
+from ballista_py.runtime import Runtime
+from ballista_py.state.stores.store import ConditionalStore
+from ballista_py.storage.formats.deletion_vector import numbered
+from ballista_py.storage.formats.formats import file_format
+from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.holder import PartitionHolder
+from ballista_py.storage.reads.files import PartFile, ReadFiles
+from ballista_py.storage.reads.leases import ReadLeases
+from ballista_py.transport.table_read.exchange import PartAnswer
+from ballista_py.transport.table_read.tally import Position
+
+KNOWN_READS = 64
+KNOWN_FILES = 200_000  # of all read jobs that are remembered together
+
+
+class PartReads:
+    """Safe to share between threads."""
+
+    def __init__(
+        self,
+        holder: PartitionHolder,
+        store: ConditionalStore,
+        engine: Engine,
+        cache: FileCache,
+        runtime: Runtime,
+    ) -> None:
+        self._holder = holder
+        self._engine = engine
+        self._cache = cache
+        self._leases = ReadLeases(store, runtime)
+        self._lock = runtime.lock()
+        self._known: OrderedDict[tuple[str, str], ReadFiles] = OrderedDict()  # the one used last comes last
+
+    def files(self, read_id: str, digest: str) -> ReadFiles:
+        """What a read job names, if its lease was not ended. Raises `SnapshotGone` and `DocumentUnreadable`."""
+        self._leases.read(read_id)
+        with self._lock:
+            found = self._known.get((read_id, digest))
+            if found is not None:
+                self._known.move_to_end((read_id, digest))
+                return found
+        found = self._leases.files(read_id, digest)
+        with self._lock:
+            self._known[read_id, digest] = found
+            while len(self._known) > 1 and (len(self._known) > KNOWN_READS or self._files() > KNOWN_FILES):
+                self._known.popitem(last=False)
+        return found
+
+    def _files(self) -> int:
+        return sum(len(part) for known in self._known.values() for part in known.parts)
+
+    def holds(self, read: ReadFiles, number: int) -> bool:
+        """Whether this executor was told to hold one of the partitions that a part has rows of."""
+        holdings = self._holder.holdings(read.table)
+        if holdings is None or holdings.table.folder != read.folder:
+            return False
+        return any(one.partition in holdings.wanted for one in self.part(read, number))
+
+    def part(self, read: ReadFiles, number: int) -> Sequence[PartFile]:
+        """The files of a part. Raises `InvalidData` for a number that there is not."""
+        if number >= len(read.parts):
+            raise InvalidData(f"the read job has {len(read.parts)} partitions, and no number {number}")
+        return read.parts[number]
+
+    def unprocessed(self, read: ReadFiles, number: int, begin: Position) -> PartAnswer:
+        """The columns that the plan needs, of all rows from `begin` on, in the order of the files."""
+        part, schema = self.part(read, number), plain(read.base)
+
+        def rows() -> Iterator[tuple[Position, pa.RecordBatch]]:
+            for section in range(begin.section, len(part)):
+                skipped = begin.row if section == begin.section else 0
+                at = 0
+                for batch in self._rows_of(read, part[section], read.base):
+                    if at + batch.num_rows > skipped:
+                        first = max(skipped - at, 0)
+                        shown = pa.RecordBatch.from_arrays(batch.slice(first).columns, schema=schema)
+                        yield Position(section, at + first), shown
+                    at += batch.num_rows
+
+        return PartAnswer(schema=schema, batches=rows(), processed=False)
+
+    def processed(self, read: ReadFiles, number: int) -> PartAnswer:
+        """What the plan gives over the rows of a part.
+
+        Raises what the engine raises of the plan; its batches raise that, and `SnapshotGone` for a file that is gone.
+        """
+        running = self._running(read, self.part(read, number))
+        return PartAnswer(
+            schema=read.given,
+            batches=((Position(), batch) for batch in conformed(running.batches(), read.given)),
+            processed=True,
+            cancel=running.cancel,
+        )
+
+    def _running(self, read: ReadFiles, part: Sequence[PartFile]) -> RunningQuery:
+        loaded = self._loaded(read, part)
+        if loaded is not None:
+            try:
+                return self._engine.query(read.plan, scans={read.table: loaded})
+            except NotOwner:  # unloaded in between
+                pass
+        rows = (batch for one in part for batch in self._rows_of(read, one, read.base))
+        schema = plain(read.base)
+        shown = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+        return self._engine.query(
+            read.plan, streams={read.table: pa.RecordBatchReader.from_batches(schema, shown)}
+        )
+
+    def _loaded(self, read: ReadFiles, part: Sequence[PartFile]) -> list[int] | None:
+        """The ids of the files in the engine, if all of them are there by the definition that the plan was made for."""
+        holdings = self._holder.holdings(read.table)
+        files = self._holder.files
+        is_same = holdings is not None and holdings.table.folder == read.folder
+        if not is_same or files.definition(read.table) != read.definition:
+            return None
+        ids = files.ids(read.table)
+        found = [ids.get(one.file.path) for one in part]
+        known = [file_id for file_id in found if file_id is not None]
+        return known if known and len(known) == len(found) else None
+
+    def _rows_of(self, read: ReadFiles, one: PartFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            copy = self._cache.acquire(one.file, read.schema)
+        except ObjectMissing:
+            raise SnapshotGone(
+                f"a file of the read job of table '{read.table}' is gone: it was not renewed in time, or somebody "
+                "removed the file: read again"
+            ) from None
+        try:
+            batches: Any = file_format(copy.format).read_batches(copy.path, schema, one.file.path)
+            if len(copy.gone):
+                batches = (batch for _, batch in numbered(batches, copy.gone))
+            yield from batches
+        finally:
+            self._cache.release([copy])

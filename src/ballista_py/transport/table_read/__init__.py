@@ -1,0 +1,1 @@
+"""Table Read: how Agents, Clients, Coordinators and Servers talk; docs/table-read.md is the specification."""

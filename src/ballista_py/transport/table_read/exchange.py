@@ -1,0 +1,159 @@
+"""The exchange in which a Server gives a Client the rows of a part: asked for chunk by chunk, complete by a trailer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from attrs import field, frozen
+
+from ballista_py.errors import InvalidData, TransportError
+from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.frames import portions
+from ballista_py.transport.flight.calls import CallContext, OpenCall
+from ballista_py.transport.flight.methods import Writer
+from ballista_py.transport.flight.wire import from_json
+from ballista_py.transport.table_read.messages import known, pb
+from ballista_py.transport.table_read.tally import NO_COLUMNS, Position, Tally
+
+READ_VERB = "DoExchange table_read"
+CHUNK_BYTES = 4 << 20
+MOST_CREDIT = 64
+
+
+@frozen(kw_only=True)
+class PartRequest:
+    """What a Client asks of a Server: the part that a ticket names, processed, or its columns from `begin` on."""
+
+    ticket: Mapping[str, Any] = field(repr=False)
+    process: bool
+    begin: Position = field(factory=Position)
+    token: str = ""
+    ancestors: tuple[str, ...] = ()
+    attempt: int = 0
+
+    @classmethod
+    def of(cls, request: Any) -> PartRequest:
+        """What a `Request` says. Raises `InvalidData`."""
+        begin = Position(request.begin.section, request.begin.row)
+        if request.process and begin != Position():
+            raise InvalidData("what is processed has no positions: ask for it from its begin on")
+        return cls(
+            ticket=from_json(request.ticket),
+            process=request.process,
+            begin=begin,
+            token=request.token,
+            ancestors=tuple(request.ancestors),
+            attempt=request.attempt,
+        )
+
+
+@frozen(kw_only=True)
+class PartAnswer:
+    """The rows of a part, each batch with where it begins. `cancel` may come at any time, more than once."""
+
+    schema: pa.Schema
+    batches: Iterator[tuple[Position, pa.RecordBatch]]
+    processed: bool
+    cancel: Callable[[], None] = field(default=lambda: None)
+
+
+@frozen
+class Refused:
+    """The Server is too busy to process; it would give the columns as they are."""
+
+
+@frozen
+class Rejected:
+    """The part is not served here any more."""
+
+    reason: str
+
+
+@frozen
+class OnHold:
+    """The Server has too much to do for now."""
+
+    retry_after_ms: int
+
+
+Outcome: TypeAlias = PartAnswer | Refused | Rejected | OnHold
+
+
+class PartServer(Protocol):
+    """What gives parts of read jobs."""
+
+    def open_part(self, request: PartRequest, context: CallContext) -> Outcome:
+        """Begin the answer, or say why not. Raises `Unauthenticated` for a ticket that does not count, and
+        `SnapshotGone` for a job that is over."""
+        ...
+
+
+def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, writer: Writer) -> None:
+    """Answer a `Request` to its end."""
+    outcome = server.open_part(PartRequest.of(request), call.context)
+    reply = _reply(outcome)
+    with ExitStack() as over:
+        if isinstance(outcome, PartAnswer):
+            over.callback(outcome.cancel)
+            call.attach(outcome.cancel)
+        with call.sending():
+            writer.begin(outcome.schema if isinstance(outcome, PartAnswer) else NO_COLUMNS)
+            writer.write_metadata(reply.SerializeToString())
+        if not isinstance(outcome, PartAnswer):
+            return
+        credit, tally = _Credit(reader, call), Tally()
+        for begin, batch in outcome.batches:
+            at = begin.row
+            for chunk in portions(batch, CHUNK_BYTES):
+                credit.take()
+                said = pb.Chunk(at=pb.Position(section=begin.section, row=at))
+                with call.sending():
+                    writer.write_batch(chunk, said.SerializeToString())
+                at += chunk.num_rows
+                tally.add(chunk.num_rows)
+        with call.sending():
+            writer.write_metadata(tally.message().SerializeToString())
+        credit.heard_out()
+
+
+def _reply(outcome: Outcome) -> Any:
+    if isinstance(outcome, PartAnswer):
+        return pb.Reply(accepted=pb.Accepted(processed=outcome.processed))
+    if isinstance(outcome, Refused):
+        return pb.Reply(refused=pb.Refused())
+    if isinstance(outcome, Rejected):
+        return pb.Reply(rejected=pb.Rejected(reason=outcome.reason))
+    return pb.Reply(on_hold=pb.OnHold(retry_after_ms=outcome.retry_after_ms))
+
+
+class _Credit:
+    """How many chunks the Client has asked for."""
+
+    def __init__(self, reader: RowsIn, call: OpenCall) -> None:
+        self._reader = reader
+        self._call = call
+        self._left = 0
+
+    def take(self) -> None:
+        """Wait until one more may be sent. Raises `InvalidData`, and `TransportError` if the Client asks no more."""
+        while self._left < 1:
+            try:
+                with self._call.receiving():
+                    said = self._reader.read_chunk().app_metadata
+            except StopIteration:
+                raise TransportError("the client has ended the exchange before the rows were given") from None
+            chunks = known("Credit", bytes(said)).chunks
+            if self._left + chunks > MOST_CREDIT:
+                raise InvalidData(f"at most {MOST_CREDIT} chunks may be asked for ahead")
+            self._left += chunks
+        self._left -= 1
+
+    def heard_out(self) -> None:
+        """Wait until the Client has said that it has all: who writes into an exchange that is over reads no more."""
+        with suppress(StopIteration):
+            while True:
+                with self._call.receiving():
+                    self._reader.read_chunk()
