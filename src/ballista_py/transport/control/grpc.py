@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ballista_py.errors import MissingExtra, TransportError
-from ballista_py.transport.protobuf_sizes import require_unpackable
+from ballista_py.protobuf_sizes import require_unpackable
 
 try:
     import grpc

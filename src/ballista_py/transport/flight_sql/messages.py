@@ -11,9 +11,9 @@ from functools import cache
 from typing import Any
 
 from ballista_py.errors import InvalidData, MissingExtra, TransportError
+from ballista_py.protobuf_sizes import require_unpackable
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
 from ballista_py.transport.flight_sql.message_forms import FLIGHT, FLIGHT_SQL
-from ballista_py.transport.protobuf_sizes import require_unpackable
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

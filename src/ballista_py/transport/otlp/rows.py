@@ -14,8 +14,8 @@ import orjson
 import pyarrow as pa
 
 from ballista_py.errors import InvalidData, MissingExtra
+from ballista_py.protobuf_sizes import require_unpackable
 from ballista_py.transport.otlp.histograms import explicit
-from ballista_py.transport.protobuf_sizes import require_unpackable
 
 MAX_EXPORT_BYTES = 4 << 20  # what collectors of OpenTelemetry take by default
 MAX_POINTS = 50_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ballista_py.errors import InvalidData, MissingExtra
+from ballista_py.protobuf_sizes import require_unpackable
 from ballista_py.transport.flight.shape_checks import MAX_NAME_CHARS
-from ballista_py.transport.protobuf_sizes import require_unpackable
 
 try:
     from google.protobuf.any_pb2 import Any as AnyMessage

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from ballista_py.errors import InvalidData
+from ballista_py.protobuf_sizes import require_unpackable
 from ballista_py.state.members.control import ExecutorInfo, Heartbeat, HeldPartitions
 from ballista_py.transport.control.codec import heartbeat_from_message, heartbeat_to_message
 from ballista_py.transport.control.grpc import messages as pb
 from ballista_py.transport.control.grpc import parsed
 from ballista_py.transport.flight_sql.messages import message, pack, unpack
-from ballista_py.transport.protobuf_sizes import require_unpackable
 
 
 def wrapped(number: int, body: bytes) -> bytes:
