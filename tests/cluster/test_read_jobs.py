@@ -220,7 +220,11 @@ def test_what_cannot_be_read_so_is_refused_by_name(shared, table):
         ({"table": "nowhere"}, SqlError, "nowhere"),
         ({"table": table, "columns": ["nothing"]}, SqlError, "nothing"),
         ({"table": table, "filter": "id >"}, SqlError, "."),
-        ({"table": table, "filter": "true) union select 1, 2, 'x' from (select 1"}, SqlError, "more than a condition"),
+        (
+            {"table": table, "filter": "true) union select 1, 2, 'x' from (select 1"},
+            SqlError,
+            "more than a condition",
+        ),
         ({"query": f"select id from {table} union select 1 where now() > now()"}, Unsupported, "write the moment"),
         ({"table": table, "query": "select 1"}, ConfigError, "one of them"),
         ({"query": f"select * from {table}", "filter": "id > 1"}, ConfigError, "write them into the query"),

@@ -94,7 +94,8 @@ class ReadJob:
     """A read job. Renew it at least every `lease_ms / 3` while anybody reads, and `close` it, or use it in a `with`.
 
     `schema` are the columns of its answer. If there is a `remainder`, SQL over all rows of all partitions together
-    (called `relation` in it), these rows are not the answer yet: `read` does the rest, or do it yourself.
+    (called `relation` in it), these rows are not the answer yet: `read` does the rest, or do it yourself. `substrait`
+    is the same as a plan, if the job was begun by one.
     """
 
     def __init__(self, source: ReadSource, agent: Agent, slices: Any, runtime: Runtime) -> None:
@@ -109,6 +110,7 @@ class ReadJob:
         self.given = read_schema(one.schema)
         self.remainder: str | None = one.remainder.sql if one.HasField("remainder") else None
         self.relation: str = one.remainder.relation if one.HasField("remainder") else ""
+        self.substrait: bytes = one.remainder.substrait if one.HasField("remainder") else b""
         self.partitions = tuple(
             ReadPartition(
                 source=source,
@@ -170,7 +172,7 @@ class ReadJob:
 
 def read_job(
     url: str,
-    query: str | None = None,
+    query: str | bytes | None = None,
     *,
     table: str | None = None,
     columns: Sequence[str] = (),
@@ -185,6 +187,9 @@ def read_job(
     runtime: Runtime | None = None,
 ) -> ReadJob:
     """Begin a read job: of a `query` over one table, or of a `table`, its `columns` (all) and rows (`filter`, in SQL).
+
+    A query is SQL, or a plan of Substrait (bytes) that another engine has made; what is left of that is one, too
+    (`ReadJob.substrait`).
 
     All partitions show one instant of the table, however long they are read, and whatever is changed meanwhile: the job
     keeps the files, for `lease` seconds (15 minutes) from each `renew`, at most a day. The rows come from the
@@ -237,14 +242,16 @@ def schema_of_read(
 
 
 def _plan(
-    query: str | None, table: str | None, columns: Sequence[str], condition: str, dialect: str | None
+    query: str | bytes | None, table: str | None, columns: Sequence[str], condition: str, dialect: str | None
 ) -> Any:
     if (query is None) == (table is None):
         raise ConfigError("a read job is of a query or of a table: give one of them")
     if query is not None and (columns or condition):
         raise ConfigError("columns and filter are for a table: write them into the query")
     plan = pb.Plan(client=pb.ClientInfo(name="ballista_py"), dialect=dialect or "")
-    if query is not None:
+    if isinstance(query, bytes):
+        plan.substrait = query
+    elif query is not None:
         plan.sql = query
     else:
         plan.scan.CopyFrom(pb.Scan(table=table, columns=columns, filter=condition))

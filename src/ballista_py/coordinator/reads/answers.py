@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from attrs import define
+from attrs import define, frozen
 
+from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadHints, TableReads
-from ballista_py.errors import InvalidData, SqlError
+from ballista_py.errors import InvalidData, SqlError, UnsupportedExpression
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parts import require_condition
@@ -24,7 +25,12 @@ class ReadAnswers:
 
     def plan(self, plan: Any, client: str) -> Any:
         """Begin the read job of a `Plan`. Raises as `TableReads.begin`."""
-        text, dialect = _statement(plan)
+        writer = None
+        if plan.WhichOneof("what") == "substrait":
+            text, dialect = self._read(plan.substrait), None
+            writer = SubstraitRest(plan.substrait)
+        else:
+            text, dialect = _statement(plan)
         queries = self.reads.queries
         with queries.reading(text, dialect=dialect):
             text = engine_sql(text) if dialect is None else queries.engine_sql(text, dialect)
@@ -37,7 +43,17 @@ class ReadAnswers:
             lease_ms=plan.hints.lease_ms,
         )
         one_instant = plan.consistency == pb.CONSISTENCY_SNAPSHOT
-        return _slices(self.reads.begin(text, hints, client, one_instant=one_instant))
+        return _slices(self.reads.begin(text, hints, client, one_instant=one_instant, writer=writer))
+
+    def _read(self, data: bytes) -> str:
+        """The plan of another engine as SQL. Raises `UnsupportedExpression`, `InvalidData` and `MissingExtra`."""
+        from ballista_py.sql.substrait.reading import read_plan, table_of
+
+        views = self.reads.queries.views
+        schemas = views.current(()).catalog.schemas
+        if table_of(data) not in schemas:
+            schemas = views.refresh(()).catalog.schemas
+        return read_plan(data, schemas).sql
 
     def renew(self, renew: Any, client: str) -> Any:
         """Keep the files of a job on. Raises `SnapshotGone`."""
@@ -51,6 +67,28 @@ class ReadAnswers:
         """End a job."""
         self.reads.close(close.read_id, client)
         return pb.Closed()
+
+
+@frozen
+class SubstraitRest:
+    """Says what is left of a plan of Substrait in Substrait."""
+
+    plan: bytes
+
+    def rest_of(self, plan: PartPlan, given: pa.Schema) -> bytes | None:
+        """See `RestWriter`."""
+        from ballista_py.sql.substrait.writing import write_plan
+
+        try:
+            return write_plan(plan.rest or "", {plan.relation: given})
+        except UnsupportedExpression:
+            return None
+
+    def all_of(self, columns: Sequence[str]) -> bytes:
+        """See `RestWriter`."""
+        from ballista_py.sql.substrait.narrowing import with_columns
+
+        return with_columns(self.plan, columns)
 
 
 def _statement(plan: Any) -> tuple[str, str | None]:
@@ -85,13 +123,17 @@ def _quoted(name: str) -> str:
 
 
 def _slices(read: PlannedRead) -> Any:
-    rest = None if read.plan.rest is None else pb.Remainder(sql=read.plan.rest, relation=read.plan.relation)
+    rest = (
+        None
+        if read.plan.rest is None
+        else pb.Remainder(sql=read.plan.rest, relation=read.plan.relation, substrait=read.rest)
+    )
     one = pb.Slice(
-        plan=read.plan.sql,
+        plan=plan.sql,
         schema=_bytes(read.given),
         remainder=rest,
         partitions=_partitions(read.parts),
-        relation=read.plan.table,
+        relation=plan.table,
         base_schema=_bytes(read.base),
     )
     return pb.Slices(read_id=read.read_id, lease_ms=read.lease_ms, schema=_bytes(read.output), slices=[one])

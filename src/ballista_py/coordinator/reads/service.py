@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import define, field, frozen
@@ -22,6 +22,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.kind import refusal, statement_kind
+from ballista_py.sql.plan import QueryPlan
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
@@ -65,6 +66,19 @@ class PlannedRead:
     given: pa.Schema
     base: pa.Schema
     parts: tuple[PlacedPart, ...]
+    rest: bytes = b""
+
+
+class RestWriter(Protocol):
+    """Says what is left of a query in the words of whoever asked."""
+
+    def rest_of(self, plan: PartPlan, given: pa.Schema) -> bytes | None:
+        """What is left, over rows of these columns; None where it cannot be said."""
+        ...
+
+    def all_of(self, columns: Sequence[str]) -> bytes:
+        """All that was asked for, over rows with these columns of the table."""
+        ...
 
 
 @define
@@ -83,8 +97,18 @@ class TableReads:
         self.leases = ReadLeases(self.store, self.runtime)
         self._snapshots = Snapshots(self.store, self.runtime, self.run_all)
 
-    def begin(self, statement: str, hints: ReadHints, client: str, *, one_instant: bool = True) -> PlannedRead:
+    def begin(
+        self,
+        statement: str,
+        hints: ReadHints,
+        client: str,
+        *,
+        one_instant: bool = True,
+        writer: RestWriter | None = None,
+    ) -> PlannedRead:
         """Plan a query (in the engine's dialect) and keep its files for as long as it is renewed.
+
+        Where the `writer` cannot say what would be left, parts give the rows, and all is left.
 
         Raises `SqlError` and the other planning errors, `Unsupported` for a query that is not over one table,
         `TryLater` as `Snapshots.of`, and `ConfigError` for too many files.
@@ -94,18 +118,9 @@ class TableReads:
             raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
         text = self.queries.spelled(statement)
         plan, view = self.queries.planned(text, fresh=True, timed=True)
-        named = words_of(text) & {name.lower() for name in view.catalog.tables}
-        made = part_plan(
-            plan,
-            view.catalog,
-            [name for name in view.catalog.tables if name.lower() in named],
-            little=hints.prefer_client_processing,
-        )
-        table = view.catalog.tables[made.table]
-        snapshot = self._snapshots.of(
-            table, view.catalog.maps[made.table], made.partitions, one_instant=one_instant
-        )
-        pmap = view.catalog.maps[made.table]
+        made, given, rest = self._divided(text, plan, view, hints, writer)
+        table, pmap = view.catalog.tables[made.table], view.catalog.maps[made.table]
+        snapshot = self._snapshots.of(table, pmap, made.partitions, one_instant=one_instant)
         parts = parts_of(
             snapshot.files,
             {partition: pmap.owner(partition) for partition in snapshot.files},
@@ -113,7 +128,6 @@ class TableReads:
             max_parts=min(hints.max_partitions or MAX_PARTS, MAX_PARTS),
             divides=made.divides,
         )
-        given = self.queries.engine.describe(made.sql, {table.name: table.schema})
         files = ReadFiles(
             table=table.name,
             folder=table.folder,
@@ -136,7 +150,28 @@ class TableReads:
             given=given,
             base=plain(files.base),
             parts=self._placed(read_id, digest, files, range(len(parts)), view, client),
+            rest=rest,
         )
+
+    def _divided(
+        self, text: str, plan: QueryPlan, view: ClusterView, hints: ReadHints, writer: RestWriter | None
+    ) -> tuple[PartPlan, pa.Schema, bytes]:
+        """What is done for each part, the columns of what that gives, and what is left in the words of the `writer`."""
+        named = words_of(text)
+        tables = [name for name in view.catalog.tables if name.lower() in named]
+        schemas = view.catalog.schemas
+
+        def given_by(made: PartPlan) -> pa.Schema:
+            return self.queries.engine.describe(made.sql, {made.table: schemas[made.table]})
+
+        made = part_plan(plan, view.catalog, tables, little=hints.prefer_client_processing)
+        given = given_by(made)
+        if writer is None or made.rest is None:
+            return made, given, b""
+        if made.relation != made.table and (rest := writer.rest_of(made, given)) is not None:
+            return made, given, rest
+        made = part_plan(plan, view.catalog, tables, little=True)
+        return made, given_by(made), writer.all_of(made.columns)
 
     def described(self, statement: str) -> pa.Schema:
         """The columns of the answer that a read job of the query would have. Raises `SqlError`."""

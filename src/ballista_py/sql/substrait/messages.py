@@ -63,7 +63,7 @@ def messages() -> _Messages:
         from substrait.gen.proto import algebra_pb2, plan_pb2, type_pb2  # type: ignore[import-untyped]
         from substrait.gen.proto.extensions import extensions_pb2  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingExtra.of("substrait", "read") from error
+        raise MissingExtra.of("substrait", "node") from error
     return _Messages(plan_pb2, algebra_pb2, type_pb2, extensions_pb2, UnknownFieldSet)
 
 
