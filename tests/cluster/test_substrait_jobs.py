@@ -31,7 +31,7 @@ STATEMENTS = [
     "select count(distinct word) as n from t",
     "select distinct v, word from t",
     "select id, row_number() over (partition by word order by id) as r from t where id < 60",
-    "select case when v > 5 then 'much' when v is null then 'none' else 'few' end as c, count(*) as n from t group by 1",
+    "select case when v > 5 then 'much' when v is null then 'none' end as c, count(*) as n from t group by 1",
     "select id from t where v in (1, 2) and word is not null and id between 10 and 900",
 ]
 

@@ -123,11 +123,9 @@ def _quoted(name: str) -> str:
 
 
 def _slices(read: PlannedRead) -> Any:
-    rest = (
-        None
-        if read.plan.rest is None
-        else pb.Remainder(sql=read.plan.rest, relation=read.plan.relation, substrait=read.rest)
-    )
+    plan, rest = read.plan, None
+    if plan.rest is not None:
+        rest = pb.Remainder(sql=plan.rest, relation=plan.relation, substrait=read.rest)
     one = pb.Slice(
         plan=plan.sql,
         schema=_bytes(read.given),
