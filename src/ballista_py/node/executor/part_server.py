@@ -20,9 +20,9 @@ from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswe
 from ballista_py.transport.table_read.tickets import ReadTicket
 from ballista_py.transport.table_read.tokens.positions import Position
 
-# More at once take memory and are no faster.
-PROCESSED_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
-OPEN_OF_CLIENT = 4 * PROCESSED_AT_ONCE
+# More at once take memory and are no faster. One whose rows nobody takes holds up its client, and nobody else.
+PROCESSED_OF_CLIENT = max(4, 2 * (os.cpu_count() or 1))
+PROCESSED_IN_ALL = OPEN_OF_CLIENT = 4 * PROCESSED_OF_CLIENT
 RETRY_AFTER_MS = 200
 
 
@@ -30,8 +30,8 @@ RETRY_AFTER_MS = 200
 class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
-    At most `PROCESSED_AT_ONCE` are processed at once: further ones are refused, and given as they are. Of one client at
-    most `OPEN_OF_CLIENT` are open: further ones are put on hold.
+    At most `PROCESSED_OF_CLIENT` of one client, and `PROCESSED_IN_ALL`, are processed at once: further ones are refused,
+    and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold.
     """
 
     node_id: str
@@ -58,10 +58,12 @@ class ExecutorParts:
         place = object()
         with self._lock:
             opened = self._opened.values()
-            if request.process and sum(processed for _, processed in opened) >= PROCESSED_AT_ONCE:
-                return Refused()
-            if sum(client == ticket.client for client, _ in opened) >= OPEN_OF_CLIENT:
+            own = [processed for client, processed in opened if client == ticket.client]
+            if len(own) >= OPEN_OF_CLIENT:
                 return OnHold(RETRY_AFTER_MS)
+            everybody = sum(processed for _, processed in opened)
+            if request.process and (sum(own) >= PROCESSED_OF_CLIENT or everybody >= PROCESSED_IN_ALL):
+                return Refused()
             self._opened[place] = (ticket.client, request.process)
         try:
             task = self.tasks.begin("read", read.plan if request.process else read.table, engine=self.engine_name)

@@ -103,9 +103,10 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
         with call.sending():
             writer.begin(outcome.schema if isinstance(outcome, PartAnswer) else NO_COLUMNS)
             writer.write_metadata(reply.SerializeToString())
-        if not isinstance(outcome, PartAnswer):
-            return
         credit, tally = _Credit(reader, call), Tally()
+        if not isinstance(outcome, PartAnswer):
+            credit.heard_out()
+            return
         for begin, batch in outcome.batches:
             at = begin.row
             for chunk in portions(batch, CHUNK_BYTES):

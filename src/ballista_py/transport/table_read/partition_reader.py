@@ -28,7 +28,8 @@ class PartExchange:
         self._writer, reader = pool.open_exchange(self.address, packed(request))
         self._reader = FlightRows(reader, answers=True)
         try:
-            self._writer.begin(NO_COLUMNS)
+            with suppress(*FLIGHT_FAILURES):  # what went wrong is said on the other half
+                self._writer.begin(NO_COLUMNS)
             self.reply = self._replied()
         except FLIGHT_FAILURES as error:
             self.cancel()
