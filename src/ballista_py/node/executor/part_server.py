@@ -30,7 +30,7 @@ RETRY_AFTER_MS = 200
 class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
-    At most `PROCESSED_OF_CLIENT` of one client, and `PROCESSED_IN_ALL`, are processed at once: further ones are refused,
+    At most `PROCESSED_OF_CLIENT` of one client, `PROCESSED_IN_ALL` of all, are processed at once: others are refused,
     and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold.
     """
 
