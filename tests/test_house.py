@@ -114,6 +114,11 @@ NOT_FROM_THE_WIRE = {
     ("engines/apart/frames.py", "open_stream"): "between a node and a process of its own engine",
     ("engines/apart/frames.py", "read_schema"): "between a node and a process of its own engine",
     ("storage/formats/vortex.py", "read_all"): "a Vortex file",
+    ("storage/reads/files.py", "open_file"): "an object of the cluster's own store, by its digest",
+    ("storage/reads/files.py", "read_all"): "the same",
+    ("storage/reads/files.py", "read_schema"): "the same",
+    ("transport/flight_sql/legs.py", "do_exchange"): "our own server method",
+    ("transport/table_read/exchange.py", "read_chunk"): "of RowsIn, which measures; only what is said is used",
 }  # fmt: skip
 
 

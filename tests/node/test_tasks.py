@@ -105,7 +105,7 @@ def test_every_answer_of_a_task_ends_the_task_when_it_is_cancelled_before_its_fi
                     continue
                 answers += 1
                 assert "cancel=task.cancelled" in source or "task.end(CANCELLED)" in source, path.name
-    assert answers == 5
+    assert answers == 6
 
 
 def test_what_fails_because_nobody_waits_for_it_was_cancelled():

@@ -154,7 +154,7 @@ class ReadJob:
     def finish(self, rows: pa.RecordBatchReader | pa.Table) -> pa.Table:
         """The answer, of the rows of all partitions. Raises `MissingExtra` where DuckDB is missing."""
         if self.remainder is None:
-            return rows if isinstance(rows, pa.Table) else rows.read_all()
+            return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows, schema=rows.schema)
         found = done_here(self.remainder, self.relation, rows)
         return found.rename_columns(self.schema.names).cast(self.schema)
 

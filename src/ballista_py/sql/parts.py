@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
-import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from ballista_py.errors import SqlError
+from ballista_py.sql.parse.parsing import parsed, parsed_one
 from ballista_py.sql.plan import Fragment, Leg, QueryPlan
 
 Partitions = Mapping[str, Sequence[int]]
@@ -106,8 +107,8 @@ def require_condition(text: str) -> None:
     ballista_py.errors.SqlError: the filter is more than a condition: write a query
     """
     try:
-        trees = sqlglot.parse(f"SELECT 1 WHERE ({text}\n)", dialect="duckdb")
-    except sqlglot.errors.SqlglotError:
+        trees = parsed(f"SELECT 1 WHERE ({text}\n)", "duckdb")
+    except SqlglotError:
         return
     tree = trees[0] if len(trees) == 1 else None
     given = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
@@ -136,7 +137,7 @@ def _counts_only(tree: exp.Expr) -> bool:
 
 
 def _tree(fragment_sql: str) -> exp.Expr:
-    return sqlglot.parse_one(fragment_sql, dialect="duckdb")
+    return parsed_one(fragment_sql, "duckdb")
 
 
 def restricted(plan: QueryPlan, only: Partitions) -> QueryPlan:

@@ -16,7 +16,7 @@ from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.security.signed_tickets import TicketCheck
-from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Refused, Rejected
+from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Rejected, TooBusy
 from ballista_py.transport.table_read.tickets import ReadTicket
 from ballista_py.transport.table_read.tokens.positions import Position
 
@@ -63,7 +63,7 @@ class ExecutorParts:
                 return OnHold(RETRY_AFTER_MS)
             everybody = sum(processed for _, processed in opened)
             if request.process and (sum(own) >= PROCESSED_OF_CLIENT or everybody >= PROCESSED_IN_ALL):
-                return Refused()
+                return TooBusy()
             self._opened[place] = (ticket.client, request.process)
         try:
             task = self.tasks.begin("read", read.plan if request.process else read.table, engine=self.engine_name)
@@ -79,13 +79,13 @@ class ExecutorParts:
         except BaseException:
             self._opened.pop(place, None)
             raise
-        task.attach(answer.cancel)
 
         def over() -> None:
             self._opened.pop(place, None)
-            task.cancelled()
+            answer.cancel()
 
-        return evolve(answer, batches=_followed(task, answer), cancel=over)
+        task.attach(over)
+        return evolve(answer, batches=_followed(task, answer), cancel=task.cancelled)
 
 
 def _followed(task: Task, answer: PartAnswer) -> Iterator[tuple[Position, pa.RecordBatch]]:

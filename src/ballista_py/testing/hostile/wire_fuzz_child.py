@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pyarrow as pa
 
-from ballista_py.errors import BallistaError, SqlError, TryLater, Unsupported
+from ballista_py.errors import BallistaError, SqlError, Unsupported
 from ballista_py.runtime import SystemRuntime
 from ballista_py.threads import spawn
 from ballista_py.transport.arrow import door as arrow_door
@@ -195,17 +195,12 @@ def run_answer() -> None:
             answers.clear()
 
 
-def no_reads() -> Any:
-    """There are no read jobs here."""
-    raise TryLater("this port has no read jobs")
-
-
 def run_port() -> None:
     """Be a scheduler's port until standard input ends."""
     echo = Echo()
 
     def service(handler: Any, calls: Any) -> FlightSqlService:
-        return FlightSqlService(handler, calls, ready=lambda: echo, reads=no_reads, runtime=SystemRuntime())
+        return FlightSqlService(handler, calls, ready=lambda: echo, runtime=SystemRuntime())
 
     server = FlightServer("127.0.0.1:0", echo, SystemRuntime(), service=service, access=PUBLIC, spawn=spawn)
     say(READY + str(server.port).encode())

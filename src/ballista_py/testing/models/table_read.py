@@ -40,13 +40,13 @@ from ballista_py.transport.table_read.tokens.consuming import (
     Event,
 )
 from ballista_py.transport.table_read.tokens.messages import (
+    AgentPartition,
     CutAnswer,
     GaveUp,
     ReadDone,
     ReaderId,
     ReadGrant,
     ReadLocation,
-    ReadPartition,
     ReadReport,
     ReplanAsked,
     SnapshotLost,
@@ -155,9 +155,9 @@ class World:
     def position(self, partition: int, place: int) -> Position:
         return Position(START.section, place) if partition == WHOLE else self.sections[partition].at(place)
 
-    def _partition(self, number: int) -> ReadPartition:
+    def _partition(self, number: int) -> AgentPartition:
         at = tuple(ReadLocation(uri=one.name) for one in self.servers if number in one.holds)
-        return ReadPartition(number=number, ticket=b"t", locations=at, sections=self.sections.get(number))
+        return AgentPartition(number=number, ticket=b"t", locations=at, sections=self.sections.get(number))
 
     # The Agent's shell, and the Coordinator
 

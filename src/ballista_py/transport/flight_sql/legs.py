@@ -40,7 +40,7 @@ class PartsService(FlightService):
         calls: OpenCalls,
         *,
         command_of: CommandOf,
-        reads: PartServer,
+        reads: PartServer | None = None,
         keep: KeepAlive | None = None,
     ) -> None:
         self._command_of = command_of
@@ -53,7 +53,7 @@ class PartsService(FlightService):
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         request = request_of(descriptor.cmd)
-        if request is None:
+        if request is None or self._reads is None:
             raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")
         with self._calls.enter(call, READ_VERB) as opened:
             give(self._reads, request, opened, reader, writer)

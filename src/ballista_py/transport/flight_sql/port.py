@@ -84,8 +84,8 @@ class FlightSqlService(FlightService):
         calls: OpenCalls,
         *,
         ready: Callable[[], StatementService],
-        reads: Callable[[], Coordinator],
         runtime: Runtime,
+        reads: Callable[[], Coordinator] | None = None,
         keep: KeepAlive | None = None,
         passwords: Passwords | None = None,
         metrics: Callable[[], MetricsSink] | None = None,
@@ -177,6 +177,8 @@ class FlightSqlService(FlightService):
         if action.type in READ_ACTIONS:
             with self._calls.enter(call, f"DoAction {action.type}") as opened:
                 opened.context.work.limit_to(timeout_ms(call.session))
+                if self._reads is None:
+                    raise TransportError("this port has no read jobs")
                 client = opened.context.work.client
                 return [answer_action(self._reads(), action.type, action.body, client)]
         if action.type not in ACTIONS:

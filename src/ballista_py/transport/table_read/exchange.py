@@ -16,7 +16,7 @@ from ballista_py.transport.flight.calls import CallContext, OpenCall
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.messages import known, pb
-from ballista_py.transport.table_read.tally import NO_COLUMNS, Tally
+from ballista_py.transport.table_read.tally import NO_COLUMNS, ChunkTally
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 READ_VERB = "DoExchange table_read"
@@ -62,7 +62,7 @@ class PartAnswer:
 
 
 @frozen
-class Refused:
+class TooBusy:
     """The Server is too busy to process; it would give the columns as they are."""
 
 
@@ -80,7 +80,7 @@ class OnHold:
     retry_after_ms: int
 
 
-Outcome: TypeAlias = PartAnswer | Refused | Rejected | OnHold
+Outcome: TypeAlias = PartAnswer | TooBusy | Rejected | OnHold
 
 
 class PartServer(Protocol):
@@ -103,7 +103,7 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
         with call.sending():
             writer.begin(outcome.schema if isinstance(outcome, PartAnswer) else NO_COLUMNS)
             writer.write_metadata(reply.SerializeToString())
-        credit, tally = _Credit(reader, call), Tally()
+        credit, tally = _Credit(reader, call), ChunkTally()
         if not isinstance(outcome, PartAnswer):
             credit.heard_out()
             return
@@ -124,7 +124,7 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
 def _reply(outcome: Outcome) -> Any:
     if isinstance(outcome, PartAnswer):
         return pb.Reply(accepted=pb.Accepted(processed=outcome.processed))
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, TooBusy):
         return pb.Reply(refused=pb.Refused())
     if isinstance(outcome, Rejected):
         return pb.Reply(rejected=pb.Rejected(reason=outcome.reason))

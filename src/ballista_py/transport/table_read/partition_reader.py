@@ -13,7 +13,7 @@ from ballista_py.transport.arrow.door import FlightRows
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES
 from ballista_py.transport.table_read.messages import known, packed, pb
-from ballista_py.transport.table_read.tally import NO_COLUMNS, Tally
+from ballista_py.transport.table_read.tally import NO_COLUMNS, ChunkTally
 from ballista_py.transport.table_read.tokens.positions import Position
 
 WINDOW_CHUNKS = 2
@@ -50,7 +50,7 @@ class PartExchange:
 
         Raises what the Server raised, and `TransportError` when the link failed or rows are missing.
         """
-        tally, trailer = Tally(), None
+        tally, trailer = ChunkTally(), None
         try:
             self._ask(WINDOW_CHUNKS)
             while True:

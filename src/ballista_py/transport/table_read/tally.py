@@ -12,7 +12,7 @@ from ballista_py.transport.table_read.messages import pb
 NO_COLUMNS = pa.schema([])
 
 
-class Tally:
+class ChunkTally:
     """What both ends count."""
 
     def __init__(self) -> None:

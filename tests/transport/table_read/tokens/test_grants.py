@@ -15,6 +15,7 @@ from ballista_py.testing.models.table_read_nodes import VirtualTime
 from ballista_py.transport.table_read.tokens.exchange import MAX_ANCESTORS
 from ballista_py.transport.table_read.tokens.grants import DEAD_MS, LEASE_MS, ReadAgent, spread
 from ballista_py.transport.table_read.tokens.messages import (
+    AgentPartition,
     CutAnswer,
     GaveUp,
     NoMoreWork,
@@ -22,7 +23,6 @@ from ballista_py.transport.table_read.tokens.messages import (
     ReaderId,
     ReadGrant,
     ReadLocation,
-    ReadPartition,
     ReadReport,
     ReplanAsked,
     SnapshotLost,
@@ -35,7 +35,7 @@ AT = (ReadLocation(uri="s1"), ReadLocation(uri="s2"))
 
 
 def partition(number, *rows, whole=False):
-    return ReadPartition(
+    return AgentPartition(
         number=number, ticket=b"t", locations=AT, sections=None if whole else Sections(rows or (10, 10))
     )
 

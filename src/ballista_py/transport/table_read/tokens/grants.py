@@ -17,6 +17,7 @@ from ballista_py.errors import InvalidData, SnapshotGone
 from ballista_py.runtime import Runtime
 from ballista_py.transport.table_read.tokens.exchange import CHUNK_ROWS, CREDITS, MAX_ANCESTORS
 from ballista_py.transport.table_read.tokens.messages import (
+    AgentPartition,
     CutAnswer,
     DoneReply,
     GaveUp,
@@ -25,7 +26,6 @@ from ballista_py.transport.table_read.tokens.messages import (
     ReaderId,
     ReadGrant,
     ReadLocation,
-    ReadPartition,
     ReadReport,
     ReplanAsked,
     Replanned,
@@ -118,7 +118,7 @@ class ReadAgent:
         self,
         job: str,
         snapshot: str,
-        partitions: Collection[ReadPartition],
+        partitions: Collection[AgentPartition],
         runtime: Runtime,
         *,
         dead_ms: float = DEAD_MS,
@@ -320,7 +320,7 @@ class ReadAgent:
         self._note_first(grant.locations, 1)
         return grant
 
-    def _ordered(self, partition: ReadPartition, client: ReaderId) -> tuple[ReadLocation, ...]:
+    def _ordered(self, partition: AgentPartition, client: ReaderId) -> tuple[ReadLocation, ...]:
         return spread(partition.locations, client.name, self._asked_first)
 
     def _note_first(self, locations: tuple[ReadLocation, ...], more: int) -> None:

@@ -29,7 +29,7 @@ class ReadLocation:
 
 
 @frozen(kw_only=True)
-class ReadPartition:
+class AgentPartition:
     """A partition of a slice, as it was planned.
 
     Without `sections` it is read whole: its rows are not those of files (they are aggregated, say), so it has
