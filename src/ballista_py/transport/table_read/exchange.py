@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeAlias
@@ -13,6 +14,7 @@ from ballista_py.errors import InvalidData, TransportError
 from ballista_py.transport.arrow.feed import RowsIn
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.flight.calls import CallContext, OpenCall
+from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.messages import known, pb
@@ -20,7 +22,6 @@ from ballista_py.transport.table_read.tally import NO_COLUMNS, ChunkTally
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 READ_VERB = "DoExchange table_read"
-CHUNK_BYTES = 4 << 20
 MOST_CREDIT = 64
 
 
@@ -107,9 +108,11 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
         if not isinstance(outcome, PartAnswer):
             credit.heard_out()
             return
-        for begin, batch in outcome.batches:
+        begins: deque[Position] = deque()
+        for batch in paced(_rows(outcome, begins), call.budget, call.context.caller):
+            begin = begins.popleft()
             at = begin.row
-            for chunk in portions(batch, CHUNK_BYTES):
+            for chunk in portions(batch, call.message_bytes()):
                 credit.take()
                 said = pb.Chunk(at=pb.Position(section=begin.section, row=at))
                 with call.sending():
@@ -119,6 +122,13 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
         with call.sending():
             writer.write_metadata(tally.message().SerializeToString())
         credit.heard_out()
+
+
+def _rows(answer: PartAnswer, begins: deque[Position]) -> Iterator[pa.RecordBatch]:
+    """The batches; where each begins is noted."""
+    for begin, batch in answer.batches:
+        begins.append(begin)
+        yield batch
 
 
 def _reply(outcome: Outcome) -> Any:
