@@ -128,7 +128,7 @@ def test_what_was_altered_is_so_for_executors_that_load_it_anew(tmp_path):
         ("alter table t set (other = 1)", "no option 'other'"),
         ("alter table t set partitioned by (a)", "SET PARTITIONED"),
         ("alter table nosuch add column x int", "'nosuch' does not exist"),
-        ("alter view t rename to u", "ALTER VIEW cannot be run here: make it anew with CREATE OR REPLACE VIEW"),
+        ("alter view t rename to u", "ALTER VIEW cannot be run here: CREATE OR REPLACE VIEW makes it anew"),
         ("comment on schema main is 'x'", "(?i)only tables and columns have comments|schema"),
     ],
 )
