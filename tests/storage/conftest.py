@@ -9,9 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import evolve
+from tests.storage.keyed_owner import LARGE_ROWS, Owner
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import StoreUnavailable
+from ballista_py.owner import files as owner_files
+from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
@@ -27,6 +30,7 @@ from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.upkeep.compaction import CompactionPolicy
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
@@ -190,6 +194,23 @@ def world_in_memory(engine, clock) -> World:
     made = World(MemoryStore(), engine, clock)
     made.grant()
     return made
+
+
+@pytest.fixture
+def owner(world, monkeypatch) -> Owner:
+    """An owner of a table with a primary key, of which ten rows are a large file."""
+    monkeypatch.setattr(owner_files, "SMALL_ROWS", LARGE_ROWS)
+    table = evolve(
+        world.table(), primary_key=("k",), schema=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())])
+    )
+    for partition in (1, 2):
+        world.storage(partition).create()
+    world.holder.apply(world.update(1, (1, 1, "owner"), (2, 1, "owner"), table=table))
+    world.holder.tick()
+    writes = OwnerWrites(
+        world.holder, world.store, world.engine, world.clock, map, lambda: "me", CompactionPolicy(min_files=4)
+    )
+    return Owner(world, writes)
 
 
 @pytest.fixture

@@ -8,18 +8,15 @@ import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.storage.keyed_owner import Owner
 
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
-from ballista_py.errors import BallistaError, ConfigError, DocumentUnreadable, ObjectMissing, from_wire
+from ballista_py.errors import BallistaError, ConfigError, DocumentUnreadable, ObjectMissing
 from ballista_py.owner import files as owner_files
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions.spec import PARTITION_COLUMN
 from ballista_py.runtime import SystemRuntime
-from ballista_py.sql.parse.changes import read_change
-from ballista_py.sql.plan import LegTable
-from ballista_py.sql.prune.changes import local_rewrite
-from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.deletion_vector import FORMAT, original_of
 from ballista_py.storage.formats.files import (
@@ -35,7 +32,7 @@ from ballista_py.storage.held.hydration import HydrationMeter
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
 from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, find_garbage
 from ballista_py.storage.upkeep.verify import verify_table
-from ballista_py.transport.flight.commands import GONE_COLUMN, WriteTarget
+from ballista_py.transport.flight.commands import GONE_COLUMN
 
 ROWS = pa.table({"k": range(100), "v": [f"v{n}" if n % 3 else None for n in range(100)]})
 TEN = np.arange(0, 100, 10)
@@ -229,72 +226,6 @@ def test_a_vector_is_derived_from_nothing_but_its_original():
     engine.close()
 
 
-@pytest.fixture
-def owner(world, monkeypatch):
-    """An owner of a table with a primary key, to which ten rows are a large file."""
-    monkeypatch.setattr(owner_files, "SMALL_ROWS", 10)
-    table = evolve(
-        world.table(), primary_key=("k",), schema=pa.schema([pa.field("k", pa.int64(), False), ("v", pa.string())])
-    )
-    for partition in (1, 2):
-        world.storage(partition).create()
-    world.holder.apply(world.update(1, (1, 1, "owner"), (2, 1, "owner"), table=table))
-    world.holder.tick()
-    writes = OwnerWrites(
-        world.holder, world.store, world.engine, world.clock, map, lambda: "me", CompactionPolicy(min_files=4)
-    )
-    return Owner(world, writes)
-
-
-class Owner:
-    def __init__(self, world, writes):
-        self.world, self.writes, self.count = world, writes, 0
-
-    def target(self, *partitions: int) -> WriteTarget:
-        self.count += 1
-        table = LegTable(table="t", revision=1, partitions=partitions, epochs=(1,) * len(partitions))
-        return WriteTarget(table=table, incarnation="", token=f"t{self.count}", attempt=f"a{self.count}")
-
-    def apply(self, partition: int, put=(), gone=(), *, settled: bool = True, told: str = "new"):
-        target = self.target(partition)
-        keys = [*put, *gone]
-        rows = pa.record_batch(
-            {
-                "k": pa.array(keys, pa.int64()),
-                "v": pa.array([told] * len(keys), pa.string()),
-                GONE_COLUMN: pa.array([False] * len(put) + [True] * len(gone), pa.bool_()),
-                PARTITION_COLUMN: pa.array([partition] * len(keys), pa.int32()),
-            }
-        )
-        return self.send(target, rows, settled)
-
-    def send(self, target, rows, settled: bool = True):
-        said = self.writes.apply(target, [rows])
-        decisions = TableDecisions(self.world.store, "t", runtime=self.world.clock)
-        decision = (
-            decisions.commit(target.attempt, target.token, affected=0)
-            if settled
-            else decisions.abort(target.attempt)
-        )
-        self.writes.settle(target, decision.sequence if settled else None)
-        return next(iter(said.values()), None)
-
-    def rows(self, partition: int = 1) -> dict[int, str]:
-        leg = self.world.leg((partition, 1))
-        query = self.world.engine.query("select k, v from t", self.world.holder.files_for(leg))
-        found = [pair for batch in query.batches() for pair in zip(*batch.to_pydict().values(), strict=True)]
-        assert len(dict(found)) == len(found), "a key twice"
-        return dict(found)
-
-    @property
-    def files(self):
-        return self.world.storage(1).read().document.files
-
-    @property
-    def vectors(self):
-        return [file for file in self.files if file.original is not None]
-
-
 def test_a_large_file_that_loses_few_rows_is_not_written_anew(owner):
     owner.apply(1, put=range(40), told="old")
     (before,) = owner.files
@@ -375,21 +306,15 @@ def test_compaction_takes_vectors_in(owner):
     assert rows.keys() == {100 * n + k for n in range(4) for k in range(1, 20)}
 
 
-def rewrites(owner, text: str) -> int:
-    table = owner.world.holder.holdings("t").table
-    change = local_rewrite(read_change(text), table, {"k": "bigint", "v": "varchar"})
-    return owner.writes.rewrite(evolve(owner.target(1), attempt=None), change)["1"]["affected"]
-
-
 def test_statements_see_what_vectors_leave_and_leave_vectors_themselves(owner):
     owner.apply(1, put=range(40), told="old")
     (original,) = owner.files
     owner.apply(1, gone=[0, 5])
-    assert rewrites(owner, "update t set v = 'set' where k < 4") == 3
-    assert rewrites(owner, "update t set v = v || '!', k = k + 100 where k in (2, 39)") == 2
-    assert rewrites(owner, "delete from t where k = 20 or v = 'nothing'") == 1
-    assert rewrites(owner, "delete from t where k = 20") == 0
-    assert rewrites(owner, "update t set v = 'x' where k = 5") == 0
+    assert owner.rewrite("update t set v = 'set' where k < 4") == 3
+    assert owner.rewrite("update t set v = v || '!', k = k + 100 where k in (2, 39)") == 2
+    assert owner.rewrite("delete from t where k = 20 or v = 'nothing'") == 1
+    assert owner.rewrite("delete from t where k = 20") == 0
+    assert owner.rewrite("update t set v = 'x' where k = 5") == 0
     (vector,) = owner.vectors
     assert vector.original.path == original.path
     assert owner.rows() == {
@@ -405,7 +330,7 @@ def test_what_is_another_the_next_time_is_asked_once(owner):
     """And so puts the file anew."""
     owner.apply(1, put=range(40), told="old")
     before = owner.rows()
-    count = rewrites(owner, "delete from t where random() < 0.1")
+    count = owner.rewrite("delete from t where random() < 0.1")
     assert len(owner.rows()) == 40 - count
     assert not owner.vectors
     assert owner.rows().items() <= before.items()
@@ -415,20 +340,12 @@ def test_values_that_do_not_fit_are_refused_and_nothing_is_left(owner):
     owner.apply(1, put=range(40), told="old")
     rows = owner.rows()
     with pytest.raises(BallistaError):
-        raise_for(owner, "update t set k = null where k = 3")
+        owner.rewrite("update t set k = null where k = 3")
     with pytest.raises(BallistaError):
-        raise_for(owner, "update t set k = cast(v as bigint) where k = 3")
+        owner.rewrite("update t set k = cast(v as bigint) where k = 3")
     assert owner.rows() == rows
     keys = {entry.key for entry in owner.world.store.list("snapshots/t/data/")}
     assert not [key for key in keys if key.endswith(".deletions")]
-
-
-def raise_for(owner, text: str) -> None:
-    table = owner.world.holder.holdings("t").table
-    change = local_rewrite(read_change(text), table, {"k": "bigint", "v": "varchar"})
-    said = owner.writes.rewrite(evolve(owner.target(1), attempt=None), change)["1"]
-    if "error" in said:
-        raise from_wire(said["error"])
 
 
 def test_no_null_is_missed_where_rows_without_one_went(owner):
@@ -446,7 +363,7 @@ def test_no_null_is_missed_where_rows_without_one_went(owner):
     owner.send(target, rows)
     owner.apply(1, gone=range(10))  # of 30 nulls, and 30 rows are left
     assert len(owner.vectors) == 1
-    assert rewrites(owner, "delete from t where v is not null") == 10
+    assert owner.rewrite("delete from t where v is not null") == 10
     assert owner.rows().keys() == set(range(10, 30))
 
 
