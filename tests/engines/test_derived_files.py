@@ -162,6 +162,24 @@ def test_an_altered_table_keeps_what_was_derived(duck):
     assert seen(duck, 3) == [1, 2, 3, 4]
 
 
+def test_what_is_loaded_after_an_alter_does_not_meet_what_was_loaded_before(duck):
+    duck.load("t", [RowsAtHand(file_id=1, rows=numbers(0, 6)), RowsAtHand(file_id=2, rows=numbers(10, 16))])
+    assert duck.derive("t", 3, 1, places(0))
+    assert duck.alter_table("t", pa.schema([NUMBERS.field("n")]))
+    duck.load("t", [RowsAtHand(file_id=4, rows=numbers(20, 26).select(["n"]))])
+    assert duck.derive("t", 5, 1, places(5))
+    assert duck.derive("t", 6, 4, places(1))
+    expected = [range(6), range(10, 16), range(1, 6), range(20, 26), range(5), [20, *range(22, 26)]]
+    assert [seen(duck, file_id) for file_id in range(1, 7)] == [list(rows) for rows in expected]
+
+
+def test_large_values_of_a_file_are_known_after_an_alter(duck):
+    large = pa.table({"n": [1], "word": ["x" * (2 << 20)]}, schema=NUMBERS)
+    duck.load("t", [RowsAtHand(file_id=1, rows=large), RowsAtHand(file_id=2, rows=numbers(0, 6))])
+    assert duck.alter_table("t", pa.schema([NUMBERS.field("word")]))
+    assert said_largest(duck.query("select word from t", {"t": [1]}).schema) >= 2 << 20
+
+
 class Derivations(RuleBasedStateMachine):
     """Files that are loaded, derived from each other and unloaded in any order, beside plain sets."""
 

@@ -18,6 +18,8 @@ from ballista_py.storage.formats.files import describe_data_file, read_data_file
 from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.formats.statistics import parse_bound
 from ballista_py.storage.held.cache import CacheStats, FileCache
+from ballista_py.storage.held.cache_folder import stem_of
+from ballista_py.storage.manifest import DataFile
 
 TABLE = pa.table(
     {
@@ -217,6 +219,24 @@ def test_many_readers_of_one_file_share_it(store, far, tmp_path, together):
 
     assert together(*[use] * 8) == [3] * 8
     assert cache.stats().bytes == 0
+
+
+def test_a_copy_stays_for_as_long_as_anybody_reads_it(store, far, tmp_path):
+    file = write_data_file(store, "f", TABLE)
+    cache = FileCache(far, str(tmp_path / "cache"), max_bytes=0)
+    copies = [cache.acquire(file) for _ in range(3)]
+    for copy in copies[:-1]:
+        cache.release([copy])
+        assert os.path.exists(copies[-1].path)
+    cache.release(copies[-1:])
+    assert not os.path.exists(copies[-1].path)
+
+
+def test_a_copy_in_another_format_is_of_the_columns_that_it_was_made_for():
+    file = DataFile(path="a.parquet", rows=1, bytes=1, checksum="crc32:00000001")
+    one, other = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.string())])
+    stems = {stem_of(file, "vortex", schema, as_table=whole) for schema in (one, other) for whole in (False, True)}
+    assert len(stems) == 4
 
 
 def test_a_cache_folder_keeps_files_that_are_not_copies(store, tmp_path):

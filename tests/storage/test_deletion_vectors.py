@@ -241,6 +241,18 @@ def test_a_large_file_that_loses_few_rows_is_not_written_anew(owner):
     assert owner.rows().keys() == set(range(40)) - {7, 8}
 
 
+def test_what_is_gone_stays_gone_by_vectors_upon_vectors_whatever_is_loaded_of_them(owner):
+    owner.apply(1, put=range(40), told="old")
+    for key in (1, 2, 3):
+        owner.apply(1, gone=[key])
+    loaded = owner.world.holder.files
+    assert loaded.gone("t", owner.vectors[0].path).tolist() == [1, 2, 3]
+    loaded._vectors.clear()  # as after a reload in between
+    owner.apply(1, gone=[4])
+    assert owner.rows().keys() == {*range(40)} - {1, 2, 3, 4}
+    assert read_places(owner.world.store, owner.vectors[0]).tolist() == [1, 2, 3, 4]
+
+
 def test_what_came_to_nothing_leaves_everything_as_it_was(owner):
     owner.apply(1, put=range(40), told="old")
     files = owner.files
@@ -261,23 +273,6 @@ def test_a_file_that_loses_a_quarter_is_written_anew(owner):
     owner.apply(1, gone=range(11, 40))
     assert owner.rows() == {}
     assert owner.files == ()
-
-
-def test_a_change_that_fails_leaves_no_vector_behind(owner, monkeypatch):
-    owner.apply(1, put=range(40), told="old")
-    owner.apply(1, put=range(100, 105), told="old")  # a small one, which is written anew
-    before = {entry.key for entry in owner.world.store.list("snapshots/t/data/")}
-
-    def fails(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(owner_files.OwnerFiles, "_put_anew", fails)
-    with pytest.raises(MemoryError):
-        owner.apply(1, gone=[1, 101])
-    after = {entry.key for entry in owner.world.store.list("snapshots/t/data/")}
-    assert {key for key in after - before if key.endswith(".deletions")} == set()
-    monkeypatch.undo()
-    assert owner.rows() == dict.fromkeys([*range(40), *range(100, 105)], "old")
 
 
 def test_another_executor_reads_the_rows_that_are_left(owner, make_world):

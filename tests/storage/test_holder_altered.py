@@ -5,14 +5,18 @@ import pytest
 from attrs import evolve
 
 from ballista_py.engines.polars.engine import PolarsEngine
-from ballista_py.errors import NotOwner, SqlError, TableAltered
+from ballista_py.errors import ConfigError, NotOwner, PlanningError, SqlError, TableAltered, WriteError
 from ballista_py.node.executor.answers import ExecutorAnswers
 from ballista_py.node.status.tasks import Tasks
+from ballista_py.owner import files as owner_files
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.partitions import alterations
+from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.prune.changes import local_rewrite
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.storage.formats.files import write_data_file
+from ballista_py.storage.held.files import altered_under, rows_unless_altered
 from ballista_py.transport.flight.commands import WriteTarget, leg_command
 
 
@@ -145,9 +149,16 @@ class AlteredFirst:
         self.world, self.altered = world, altered
 
     def query(self, *args, **more):
+        self._alter()
+        return self.world.engine.query(*args, **more)
+
+    def places(self, *args):
+        self._alter()
+        return self.world.engine.places(*args)
+
+    def _alter(self):
         self.world.holder.apply(self.world.update(2, (0, 1, "owner"), table=self.altered))
         self.world.holder.tick()
-        return self.world.engine.query(*args, **more)
 
 
 def test_what_meets_an_alter_in_the_engine_is_refused_for_that_and_not_for_a_column_that_is_gone(world, altered):
@@ -161,6 +172,40 @@ def test_what_meets_an_alter_in_the_engine_is_refused_for_that_and_not_for_a_col
     assert columns.names == ["k", "v"]
     with pytest.raises(TableAltered):
         list(rows())
+
+
+def test_a_statement_that_meets_an_alter_where_its_rows_are_looked_for_is_planned_again(
+    world, altered, monkeypatch
+):
+    monkeypatch.setattr(owner_files, "SMALL_ROWS", 2)
+    renamed = alterations.rename_column(world.table(), "v", "w", lambda _: frozenset())
+    engine = AlteredFirst(world, renamed)
+    writes = OwnerWrites(world.holder, world.store, engine, world.clock, map, lambda: "me")
+    change = local_rewrite(read_change("delete from t where v = 'v1'"), world.table(), {"v": "varchar"})
+    target = WriteTarget(table=evolve(leg(world, 0).tables[0], revision=2), incarnation="", token="m")
+    assert writes.rewrite(target, change)["0"]["error"]["code"] == TableAltered.code
+
+
+class Altered:
+    """Tables of which none is what it was any more."""
+
+    def require_definition(self, wanted, *, exact):
+        raise TableAltered("altered")
+
+
+@pytest.mark.parametrize("error", [PlanningError, WriteError, ConfigError])
+def test_whatever_an_engine_cannot_do_after_an_alter_is_planned_again(error):
+    with pytest.raises(TableAltered), altered_under(Altered(), [None]):
+        raise error("no such thing")
+
+
+def test_rows_that_fail_after_an_alter_are_planned_again(world):
+    def broken():
+        yield from world.rows(1).to_batches()
+        raise PlanningError("no such column")
+
+    with pytest.raises(TableAltered):
+        list(rows_unless_altered(Altered(), [None], broken()))
 
 
 def test_a_leg_that_meets_an_alter_in_the_engine_is_planned_again(world, altered):

@@ -89,6 +89,13 @@ def test_without_the_store_a_replica_refuses_what_it_might_not_know(world, reads
     assert reads(max_lag_ms=60_000) == [1, 2]
 
 
+def test_a_replica_whose_manifest_is_gone_answers_nothing_as_if_it_were_new(world, reads):
+    assert reads() == [1, 2]
+    world.store.delete(manifest_key("t", "expr0=1"))
+    with pytest.raises(NotOwner):
+        reads()
+
+
 def test_a_table_that_is_filled_from_a_source_is_not_asked_for_news(world, reads):
     table = evolve(world.table(), source={"path": "x"})
     world.holder.apply(world.update(2, (1, 1, "replica"), (2, 1, "replica"), table=table))
