@@ -16,8 +16,20 @@ from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.errors import PositionMoved
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.runtime import SystemRuntime
+from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.decisions import SourcePosition, SourceSpan
+
+
+class HandClock(SystemRuntime):
+    """The real machine with a clock moved by hand; sleeping moves it."""
+
+    now_ms = 1_000.0
+
+    def monotonic_ms(self) -> float:
+        return self.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.now_ms += duration_ms
 
 
 @define(eq=False)
@@ -66,10 +78,10 @@ class FollowedInMemory:
 
 
 def following(
-    source: dict[str, Any], primary_key: Iterable[str] = (), **more: Any
+    source: dict[str, Any], primary_key: Iterable[str] = (), runtime: Runtime | None = None, **more: Any
 ) -> tuple[FollowedInMemory, ChangeReader, DescribedSource]:
     """A table made of what the source says that it is, and who reads it."""
-    runtime = SystemRuntime()
+    runtime = runtime or SystemRuntime()
     described = open_changes("t", source, runtime).describe(tuple(primary_key))
     table = TableSpec(
         name="t",

@@ -8,12 +8,13 @@ import decimal
 import json
 import math
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.coordinator.followed import FollowedInMemory, following, tick_out
+from tests.coordinator.followed import FollowedInMemory, HandClock, following, tick_out
 
 from ballista_py.coordinator.changes import debezium
 from ballista_py.errors import SourceLost, SourceUnavailable, SourceUnfit
@@ -111,6 +112,46 @@ def tick_out_settled(reader: Any, table: FollowedInMemory, count: int) -> None:
     while len(here(table)) < count:
         changes += reader.tick().changes
         assert changes in (0, 3)  # the transaction whole
+
+
+def test_a_transaction_that_still_comes_waits_however_long_the_log_was_at_rest_before(log):
+    clock = HandClock()
+    log.write(put(0, tx=1))
+    table, reader, _ = following(source(log), ["id"], runtime=clock)
+    reader.tick()
+    assert reader.tick().changes == 0
+    clock.now_ms += 10 * debezium.SETTLED_MS
+    assert reader.tick().changes == 1
+    for row in (1, 2):
+        clock.now_ms += debezium.SETTLED_MS - 1
+        log.write(put(row, tx=2))
+        assert reader.tick().changes == 0
+    clock.now_ms += debezium.SETTLED_MS
+    assert reader.tick().changes == 2
+    assert here(table).keys() == {0, 1, 2}
+
+
+def test_what_is_too_much_for_one_batch_is_in_the_next_and_nothing_is_skipped(log, monkeypatch):
+    events = [put(n, tx=1 + n // 2) for n in range(8)]
+    monkeypatch.setattr(debezium, "MAX_BATCH_BYTES", 2 * len(json.dumps(events[0])) + 10)
+    monkeypatch.setattr(debezium, "SETTLED_MS", 0.0)
+    log.write(*events)
+    table, reader, _ = following(source(log), ["id"])
+    reader.tick()
+    assert [reader.tick().changes for _ in range(4)] == [2, 2, 2, 2]
+    assert here(table).keys() == set(range(8))
+
+
+def test_files_go_by_their_numbers_and_hidden_ones_are_passed_over(log):
+    for first, following_file in pairwise([0, 9, 10, 100, 105]):
+        lines = [json.dumps(put(row)) + "\n" for row in range(first, following_file)]
+        (log.folder / f"shop.events+0+{first}.json").write_text("".join(lines))
+    (log.folder / "_SUCCESS").write_text("")
+    (log.folder / ".shop.events+0+105.json.crc").write_text("x")
+    table, reader, _ = following(source(log), ["id"])
+    reader.tick()
+    assert tick_out(reader) == 105
+    assert here(table).keys() == set(range(105))
 
 
 def test_a_line_without_its_end_is_not_there_yet(log):

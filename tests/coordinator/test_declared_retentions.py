@@ -9,9 +9,13 @@ import pytest
 
 from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.retentions import at_this_moment, pruned_by
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.refresh import Retention
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
+from ballista_py.sql.parse.changes import read_change
 
 SCHEMA = pa.schema(
     [
@@ -86,3 +90,17 @@ def test_a_column_whose_name_is_a_word_of_sql_is_said_to_need_quotes(checks, con
     sql = f"delete from notes where {condition}"
     with pytest.raises((ConfigError, SqlError), match=re.escape(f"needs quotes, write {words}")):
         checks.require_retention("notes", SCHEMA, Retention(sql=sql))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_constant"),
+    [(pa.date32(), True), (pa.timestamp("us"), True), (pa.timestamp("us", "UTC"), False)],
+    ids=str,
+)
+def test_a_time_is_worked_out_for_columns_that_mean_one_moment_in_every_session(checks, kind, is_constant):
+    """A `timestamptz` is shown by the time zone of a session, and files are told by no text of that."""
+    schema = pa.schema([("seen_at", kind)])
+    table = TableSpec(name="notes", schema=schema, spec=PartitionSpec.whole(), distribution="replicated")
+    change = read_change("delete from notes where seen_at < date '2020-03-01' - 30")
+    found = pruned_by(at_this_moment(change, table, checks.engine))
+    assert ("2020-01-31" in found) == is_constant

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import pyarrow as pa
 import pytest
 from tests.coordinator.followed import FollowedInMemory, following, tick_out
 
-from ballista_py.coordinator.changes.source import SourceLag
+from ballista_py.coordinator.changes import versioned
+from ballista_py.coordinator.changes.source import Described, SourceLag
 from ballista_py.coordinator.changes.sources import open_changes
 from ballista_py.errors import ConfigError, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
+from ballista_py.state.documents.decisions import SourcePosition
 
 deltalake = pytest.importorskip("deltalake")
 catalogs = pytest.importorskip("pyiceberg.catalog")
@@ -182,6 +187,21 @@ def test_another_delta_table_in_the_place_of_one_is_lost(tmp_path):
     assert here(again) == at_source(place)
 
 
+def test_a_delta_table_that_was_set_back_is_lost(tmp_path):
+    """As by a backup of its folder that is put in its place."""
+    place, source = delta(tmp_path / "t")
+    deltalake.write_deltalake(place, rows(0, 3), configuration=FEED)
+    shutil.copytree(place, tmp_path / "backup")
+    deltalake.write_deltalake(place, rows(3, 5), mode="append")
+    table, reader, _ = following(source, ["id"])
+    reader.tick()
+    shutil.rmtree(place)
+    (tmp_path / "backup").rename(place)
+    with pytest.raises(SourceLost):
+        reader.tick()
+    assert len(here(table)) == 5
+
+
 def test_what_a_delta_table_must_have_is_said(tmp_path):
     place, source = delta(tmp_path / "t")
     with pytest.raises(SourceUnavailable, match="cannot be read"):
@@ -238,6 +258,47 @@ def test_options_that_make_no_sense_are_named(source, reason):
     with pytest.raises(ConfigError, match=reason) as raised:
         open_changes("t", source, SystemRuntime())
     assert "secret" not in str(raised.value)
+
+
+class Lake:
+    """A lake of ten versions, each of which brings the same hundred rows again."""
+
+    there = "the lake"
+    rows = pa.table({"id": range(100)}, schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+
+    def look(self): ...
+
+    def identity(self):
+        return "lake"
+
+    def columns(self):
+        return Described(schema=self.rows.schema, primary_key=("id",))
+
+    def latest(self):
+        return 9
+
+    def versions(self, after):
+        return iter(range(after + 1, 10))
+
+    def changes(self, version):
+        return versioned.VersionChanges(went=self.rows.slice(0, 0), came=self.rows)
+
+
+def test_versions_that_together_are_too_much_for_one_batch_come_in_several(monkeypatch):
+    lake = Lake()
+    monkeypatch.setattr(versioned, "MAX_BATCH_BYTES", 2 * lake.rows.nbytes)
+    table = TableSpec(
+        name="t",
+        schema=lake.rows.schema,
+        spec=PartitionSpec.whole(),
+        distribution="replicated",
+        primary_key=("id",),
+    )
+    source = versioned.VersionedSource("t", lake, SystemRuntime(), table)
+    at = SourcePosition(0, "lake.1")
+    for version in (2, 4, 6, 8, 9):
+        at = source.read(at, 10_000).position
+        assert at.at == version
 
 
 # Iceberg

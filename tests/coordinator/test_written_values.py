@@ -8,10 +8,13 @@ import random
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.changes.pgoutput import LoggedMessage, read_message
+from ballista_py.coordinator.changes.pgoutput import LoggedCommit, LoggedMessage, read_message
+from ballista_py.coordinator.changes.postgres_rows import MESSAGE_PREFIX, LogRows
 from ballista_py.coordinator.changes.postgres_values import WrittenColumn, texts
 from ballista_py.coordinator.changes.row_changes import changed_columns, is_as_read, require_few, row_changes
 from ballista_py.errors import ConfigError, SchemaMismatch, SqlError
+from ballista_py.partitions.spec import PartitionSpec
+from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.write_modes import refuse_write_options, require_write_mode
 
 
@@ -87,6 +90,12 @@ def test_what_rows_come_to_leads_from_the_old_ones_to_the_new_ones():
         assert changed_columns(found, ["id"]) == (["v"] if len(found.after) else [])
 
 
+def test_rows_that_go_must_be_as_they_were_read_as_those_that_change_must():
+    old = pa.table({"id": [1, 2, 3], "v": [1, 1, 1]})
+    found = row_changes("t", old, pa.table({"id": [2, 3], "v": [5, 1]}), ["id"], 2)
+    assert found.locked.to_pylist() == [{"id": 2, "v": 1}, {"id": 1, "v": 1}]
+
+
 def test_rows_are_as_they_were_read_whatever_their_order_and_with_nan_and_null():
     read = pa.table({"id": [1, 2, 3], "f": [math.nan, None, 0.5]})
     assert is_as_read(read, read.take([2, 0, 1]), ["id"])
@@ -111,6 +120,16 @@ def test_two_rows_of_one_key_and_too_many_rows_are_refused():
 def test_messages_of_the_log_are_read():
     data = b"M\1" + bytes(8) + b"ballista_py\0" + (3).to_bytes(4, "big") + b"t-1"
     assert read_message(data) == LoggedMessage("ballista_py", b"t-1")
+
+
+def test_messages_for_other_tables_do_not_move_a_table_on():
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    table = TableSpec(name="t", schema=schema, spec=PartitionSpec.whole(), distribution="replicated")
+    mine, others = (LoggedMessage(MESSAGE_PREFIX, folder.encode()) for folder in (table.folder, "other"))
+    log = LogRows(table, "public.t")
+    for end, messages in ((10, [mine, others]), (20, [others]), (30, [others, mine])):
+        log.take([*messages, LoggedCommit(end)])
+        assert log.end == (10 if end < 30 else 30)
 
 
 def test_options_that_are_for_tables_with_a_source_are_refused_for_others():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from attrs import asdict
+from attrs import asdict, evolve
 
 from ballista_py.errors import InvalidData, TransportError
 from ballista_py.node.executor.answers import ExecutorAnswers
@@ -16,7 +16,9 @@ from ballista_py.sql.plan import Leg, LegTable, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.transport.flight.commands import (
     EXPLAIN,
+    JOB,
     REFRESH,
+    IngestMode,
     WriteTarget,
     apply_command,
     base_command,
@@ -34,8 +36,16 @@ LEG = Leg(fragment="f0", executor_id="e1", sql="select 1", tables=(TABLE,), rela
 TARGET = WriteTarget(
     table=TABLE, incarnation="5f", token="k", attempt="a", remove={3: ("f",)}, base={0: ("g", "h")}
 )
+BOTH = tuple(evolve(TABLE, table=name) for name in "tu")
 REWRITE = asdict(
-    Rewrite(count="select count(*) from t", rows="select * from t", deletes=True, where="true", alias="t")
+    Rewrite(
+        count="select count(*) from t",
+        places="select place from t",
+        rows="select * from t",
+        deletes=True,
+        where="true",
+        alias="t",
+    )
 )
 GOOD = [
     sql_command("select 1"),
@@ -43,6 +53,7 @@ GOOD = [
     execute_command("delete from t", None, "k", atomic=True),
     ingest_command("t", "append", "k"),
     {**leg_command(LEG, "task-1"), "output": "AAAA", "incarnations": {"t": "5f"}},
+    {**leg_command(evolve(LEG, tables=BOTH), "task-1"), "incarnations": {"t": "5f", "u": "60"}},
     write_command(TARGET),
     apply_command(TARGET),
     base_command(TARGET, "a > 1", "x"),
@@ -62,12 +73,16 @@ def use(command: dict[str, Any]) -> None:
     kind, tables = command.get("kind"), []
     if "leg" in command:
         tables += leg_from_json(command["leg"]).tables
-        assert not tables or "incarnations" not in command or command["incarnations"][tables[0].table] is not None
+        known = command.get("incarnations")
+        assert known is None or all(known[table.table] is not None for table in tables)
     if "target" in command and kind != "sql":
         tables.append(WriteTarget.from_json(command["target"]).table)
     assert all(dict(zip(table.partitions, table.epochs, strict=True)) is not None for table in tables)
     if kind == "rewrite":
-        Rewrite(**command["rewrite"])
+        found = Rewrite(**command["rewrite"])
+        texts = (found.count, found.places, found.rows, found.where)
+        assert all(text is None or isinstance(text, str) for text in texts)
+        assert isinstance(found.deletes, bool)
     if kind == "base":
         assert command["where"] is None or isinstance(command["where"] + command["alias"], str)
     if kind == "settle":
@@ -87,7 +102,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 STRANGE = (
     None, True, -1, 1 << 63, 1.5, 1e300, "", "x", "x" * 2_000, "é\0",
-    [], [None], [[]], {}, {"a": 1}, {"1": ["f"]}, {"a": None},
+    [], [None], [[]], {}, {"a": 1}, {"1": ["f"]}, {"a": ["f"]}, {"a": None},
 )  # fmt: skip
 GONE = object()
 
@@ -101,7 +116,7 @@ def refusal(command: Any) -> str | None:
 
 
 # What may be longer than a name: SQL, and rows that are coded as text.
-LONG = {"query", "sql", "where", "rows", "count", "b", "output"}
+LONG = {"query", "sql", "where", "rows", "count", "places", "b", "output"}
 
 
 @pytest.mark.parametrize("command", GOOD, ids=lambda command: command["kind"])
@@ -136,6 +151,15 @@ def test_a_command_with_any_field_changed_or_gone_is_usable_or_refused_in_one_li
                 assert refused.isprintable()
             elif changed.get("kind") == command["kind"]:
                 use(changed)
+
+
+@pytest.mark.parametrize("mode", get_args(IngestMode))
+def test_rows_may_be_sent_in_every_mode_that_there_is(mode):
+    check_command(as_received(ingest_command("t", mode, "k")))
+
+
+def test_a_wait_may_be_a_fraction_of_a_millisecond():
+    check_question(JOB, {"job_id": "j", "wait_ms": 12.5})
 
 
 @pytest.mark.parametrize(
