@@ -135,6 +135,7 @@ def test_without_being_told_nothing_is_pushed_that_stays_with_the_dataframe(spar
         ({"table": "t", "maxPartitions": "0"}, "a number from 1 on"),
         ({"table": "t", "consistency": "none"}, "snapshot or decided"),
         ({"query": "select * from t", "columns": "id"}, "write them into the query"),
+        ({"query": "select id, v, Id from t"}, "two columns are called 'id'"),
     ],
 )
 def test_what_is_wrong_is_said_by_name(load, options, said):

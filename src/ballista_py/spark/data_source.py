@@ -10,6 +10,7 @@ Register it once, and read::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
@@ -195,6 +196,11 @@ def _number(asked: dict[str, str], name: str) -> int | None:
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
+    twice = [name for name, count in Counter(name.lower() for name in schema.names).items() if count > 1]
+    if twice:
+        raise ConfigError(
+            f"two columns are called '{twice[0]}', and a dataframe has each name once: rename one in 'query'"
+        )
     try:
         return from_arrow_schema(schema, prefer_timestamp_ntz=True)
     except Exception as error:  # pyspark has no one class for these
