@@ -105,6 +105,8 @@ class PartitionSearch:
         self._is_refused |= status == "refused"
         if status == "rejected":
             self._error = NotOwner(exchange.reply.rejected.reason)
+        else:
+            self._error = TryLater(f"node {exchange.address} has too much to do")
         return None
 
     def _begun(self, exchange: PartExchange, uri: str) -> Chunks | None:

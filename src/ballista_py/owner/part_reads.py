@@ -20,6 +20,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.deletion_vector import numbered
 from ballista_py.storage.formats.formats import file_format
+from ballista_py.storage.formats.parquet import ROW_GROUP_ROWS
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.reads.files import PartFile, ReadFiles
@@ -29,6 +30,7 @@ from ballista_py.transport.table_read.tokens.positions import START, Position
 
 KNOWN_READS = 64
 KNOWN_FILES = 200_000  # of all read jobs that are remembered together
+DECODED = 4  # times the bytes of a row group: it is unpacked, decoded, written and sent
 
 
 class PartReads:
@@ -79,6 +81,14 @@ class PartReads:
         if number >= len(read.parts):
             raise InvalidData(f"the read job has {len(read.parts)} partitions, and no number {number}")
         return read.parts[number]
+
+    def takes(self, read: ReadFiles, number: int) -> int:
+        """About how many bytes it takes to give the rows of a part as they are: a row group of a file, decoded."""
+        found = 0
+        for one in self.part(read, number):
+            at_once = min(1.0, ROW_GROUP_ROWS / max(1, one.file.rows))
+            found = max(found, int(DECODED * one.file.bytes_to_read * at_once))
+        return found
 
     def unprocessed(self, read: ReadFiles, number: int, begin: Position) -> PartAnswer:
         """The columns that the plan needs, of all rows from `begin` on, in the order of the files.

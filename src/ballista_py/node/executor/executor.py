@@ -145,7 +145,7 @@ def _part_server(ground: Foundation) -> ExecutorParts:
         tls=config.node_tls(),
         removed=ground.removed,
     )
-    return ExecutorParts(config.node_id, check, ground.tasks, ground.runtime, config.engine)
+    return ExecutorParts(config.node_id, check, ground.tasks, ground.runtime, ground.budget, config.engine)
 
 
 def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts) -> _Links:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.errors import TryLater
+from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
@@ -24,6 +26,7 @@ from ballista_py.transport.table_read.tokens.positions import Position
 PROCESSED_OF_CLIENT = max(4, 2 * (os.cpu_count() or 1))
 PROCESSED_IN_ALL = OPEN_OF_CLIENT = 4 * PROCESSED_OF_CLIENT
 RETRY_AFTER_MS = 200
+ROOM_MS = 1_000.0  # to wait for room in the memory of the node
 
 
 @define
@@ -31,13 +34,15 @@ class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
     At most `PROCESSED_OF_CLIENT` of one client, `PROCESSED_IN_ALL` of all, are processed at once: others are refused,
-    and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold.
+    and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold, as are those
+    whose rows have no room in the `budget` of the node.
     """
 
     node_id: str
     tickets: TicketCheck
     tasks: Tasks
     runtime: Runtime
+    budget: MemoryBudget
     engine_name: str = ""
     reads: PartReads | None = None
     _lock: Any = field(init=False)
@@ -56,16 +61,17 @@ class ExecutorParts:
         if not ticket.anywhere and not reads.holds(read, ticket.part):
             return Rejected(f"executor '{self.node_id}' holds none of these partitions any more")
         place = object()
-        with self._lock:
-            opened = self._opened.values()
-            own = [processed for client, processed in opened if client == ticket.client]
-            if len(own) >= OPEN_OF_CLIENT:
-                return OnHold(RETRY_AFTER_MS)
-            everybody = sum(processed for _, processed in opened)
-            if request.process and (sum(own) >= PROCESSED_OF_CLIENT or everybody >= PROCESSED_IN_ALL):
-                return TooBusy()
-            self._opened[place] = (ticket.client, request.process)
-        try:
+        said = self._placed(place, ticket.client, request.process)
+        if said is not None:
+            return said
+        with ExitStack() as up:
+            up.callback(self._opened.pop, place, None)
+            if not request.process:
+                try:
+                    room = self.budget.begin(reads.takes(read, ticket.part), ticket.client, wait_ms=ROOM_MS)
+                except TryLater:
+                    return OnHold(RETRY_AFTER_MS)
+                up.callback(room.end)
             task = self.tasks.begin("read", read.plan if request.process else read.table, engine=self.engine_name)
             try:
                 answer = (
@@ -76,16 +82,22 @@ class ExecutorParts:
             except BaseException as error:
                 task.failed(error)
                 raise
-        except BaseException:
-            self._opened.pop(place, None)
-            raise
-
-        def over() -> None:
-            self._opened.pop(place, None)
-            answer.cancel()
-
-        task.attach(over)
+            up.callback(answer.cancel)
+            task.attach(up.pop_all().close)
         return evolve(answer, batches=_followed(task, answer), cancel=task.cancelled)
+
+    def _placed(self, place: object, client: str, process: bool) -> TooBusy | OnHold | None:
+        """Take the place of an exchange, or say why there is none."""
+        with self._lock:
+            opened = self._opened.values()
+            own = [processed for other, processed in opened if other == client]
+            if len(own) >= OPEN_OF_CLIENT:
+                return OnHold(RETRY_AFTER_MS)
+            everybody = sum(processed for _, processed in opened)
+            if process and (sum(own) >= PROCESSED_OF_CLIENT or everybody >= PROCESSED_IN_ALL):
+                return TooBusy()
+            self._opened[place] = (client, process)
+        return None
 
 
 def _followed(task: Task, answer: PartAnswer) -> Iterator[tuple[Position, pa.RecordBatch]]:
