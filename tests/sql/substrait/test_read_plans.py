@@ -388,7 +388,7 @@ except MissingExtra as error:
 
 def test_messages_are_loaded_at_the_first_use_and_their_absence_says_what_to_install():
     said = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
-    assert said.stdout == "substrait is not installed. Run: pip install 'ballista_py[read]'\n"
+    assert said.stdout == "substrait is not installed. Run: pip install 'ballista_py[node]'\n"
 
 
 def test_a_decimal_loses_no_digits_on_the_way_to_what_the_plan_says(made, rows):
