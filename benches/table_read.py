@@ -81,7 +81,7 @@ def measured(
     """Run each in turn, and print what it took; all must give the same."""
     mine = [psutil.Process()]
     answers = {name: candidate() for name, candidate in candidates.items()}
-    assert len(set(map(repr, answers.values()))) == 1, answers
+    assert len(set(map(repr, answers.values()))) == 1, f"not all of {list(answers)} give the same"
     times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in candidates}
     for _ in range(rounds):
         for name, candidate in candidates.items():
@@ -156,7 +156,7 @@ def main() -> None:
         )
 
         def grouped(frame: Any) -> Any:
-            return sorted(map(tuple, frame.collect()))
+            return sorted((word, int(count), int(total)) for word, count, total in frame.collect())
 
         on_words = "select word, count(*) as n, sum(customer) as s from orders group by word"
 
