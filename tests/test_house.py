@@ -117,7 +117,6 @@ NOT_FROM_THE_WIRE = {
     ("storage/reads/files.py", "open_file"): "an object of the cluster's own store, by its digest",
     ("storage/reads/files.py", "read_all"): "the same",
     ("storage/reads/files.py", "read_schema"): "the same",
-    ("transport/flight_sql/legs.py", "do_exchange"): "our own server method",
     ("transport/table_read/exchange.py", "read_chunk"): "of RowsIn, which measures; only what is said is used",
 }  # fmt: skip
 

@@ -49,6 +49,7 @@ SHUTDOWN_MS = 10_000
 SHUTDOWN_POLL_MS = 20
 SPARE_THREADS = 64  # for those who are told that there are too many
 ALIVE_MS = 5_000
+PACKED = b"\n"  # how a message with its type begins, and no JSON object of ours
 
 _log = logging.getLogger(__name__)
 
@@ -303,7 +304,14 @@ class FlightService:
     def open(self, call: ServedCall, headers: Mapping[str, Any]) -> None:
         """What else is done with a call before it is answered."""
 
+    def exchange_of_others(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        """An exchange whose command is a message and not JSON."""
+        raise InvalidData("the command is not a JSON object")
+
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        if descriptor.cmd.startswith(PACKED):
+            self.exchange_of_others(call, descriptor, reader, writer)
+            return
         data = bounded(descriptor.cmd, self.max_command_bytes)
         command = _command(data, self.max_command_values)
         with self._calls.enter(call, f"DoExchange {command.get('kind')}") as opened:

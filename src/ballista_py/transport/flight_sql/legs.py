@@ -52,6 +52,9 @@ class PartsService(FlightService):
         return {FETCH, READ_VERB}
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        self.exchange_of_others(call, descriptor, reader, writer)
+
+    def exchange_of_others(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         request = request_of(descriptor.cmd)
         if request is None or self._reads is None:
             raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")
@@ -77,11 +80,7 @@ class LegService(PartsService):
     def verbs(self, handler: DataHandler) -> set[str]:
         return super().verbs(handler) | FlightService.verbs(self, handler)
 
-    def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
-        if request_of(descriptor.cmd) is None:
-            FlightService.do_exchange(self, call, descriptor, reader, writer)
-        else:
-            super().do_exchange(call, descriptor, reader, writer)
+    do_exchange = FlightService.do_exchange
 
 
 def _leg_ticket(ticket: bytes) -> tuple[dict[str, Any], str]:
