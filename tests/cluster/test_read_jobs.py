@@ -230,6 +230,12 @@ def test_what_cannot_be_read_so_is_refused_by_name(shared, table):
         ({"table": table, "query": "select 1"}, ConfigError, "one of them"),
         ({"query": f"select * from {table}", "filter": "id > 1"}, ConfigError, "write them into the query"),
         ({"table": table, "lease": 100_000}, ConfigError, "86,400,000 ms"),
+        ({"table": table, "lease": -1}, ConfigError, "for how many seconds files are kept, not -1"),
+        ({"table": table, "lease": 0}, ConfigError, "not 0"),
+        ({"table": table, "lease": float("nan")}, ConfigError, "not nan"),
+        ({"table": table, "max_partitions": -1}, ConfigError, "max_partitions is a number from 1 on, not -1"),
+        ({"table": table, "target_bytes": 1 << 80}, ConfigError, "target_bytes is a number from 1 on"),
+        ({"table": table, "consistency": "none"}, ConfigError, "snapshot or decided, not 'none'"),
     ):
         with pytest.raises(error, match=said):
             read_job(url_of(shared), **asked)

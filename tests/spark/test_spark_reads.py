@@ -133,6 +133,7 @@ def test_without_being_told_nothing_is_pushed_that_stays_with_the_dataframe(spar
         ({"table": "t", "colums": "id"}, "no option 'colums'"),
         ({"table": "t", "push": "some"}, "full, filters, none, not 'some'"),
         ({"table": "t", "maxPartitions": "0"}, "a number from 1 on"),
+        ({"table": "t", "lease": "an hour"}, "'lease' is a number from 1 on, not 'an hour'"),
         ({"table": "t", "consistency": "none"}, "snapshot or decided"),
         ({"query": "select * from t", "columns": "id"}, "write them into the query"),
         ({"query": "select id, v, Id from t"}, "two columns are called 'id'"),

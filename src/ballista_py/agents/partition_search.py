@@ -61,7 +61,7 @@ class PartitionSearch:
                     if begun is not None:
                         yield from (_of_schema(batch, self.partition.schema) for _, batch in begun)
                         return
-                if not self._is_refused:
+                if not (self._is_refused and _has_engine()):
                     self._look_again(until_ms)
         yield from self.processed_here()
 

@@ -199,17 +199,19 @@ def read_job(
     `max_partitions` and `target_bytes` of data files (64 MiB) say how finely the job is cut. `url`, `token` and `tls`
     as for `connect`.
 
-    Raises `SqlError`, `Unsupported` for a query that is not over one table, `TryLater` for a table that is never still,
-    `MissingExtra` without protobuf, and as `connect`.
+    Raises `ConfigError` for an argument that cannot be, `SqlError`, `Unsupported` for a query that is not over one
+    table, `TryLater` for a table that is never still, `MissingExtra` without protobuf, and as `connect`.
     """
     plan = _plan(query, table, columns, filter, dialect)
     plan.hints.CopyFrom(
         pb.Hints(
-            max_partitions=max_partitions or 0,
-            target_bytes=target_bytes or 0,
-            lease_ms=int((lease or 0) * 1e3),
+            max_partitions=_from_one_on("max_partitions", max_partitions, 1 << 31),
+            target_bytes=_from_one_on("target_bytes", target_bytes, 1 << 62),
+            lease_ms=_lease_ms(lease),
         )
     )
+    if consistency not in _CONSISTENCIES:
+        raise ConfigError(f"consistency is {' or '.join(_CONSISTENCIES)}, not {consistency!r}")
     plan.consistency = _CONSISTENCIES[consistency]
     runtime = runtime or SystemRuntime()
     source = _source(url, token, tls)
@@ -256,6 +258,22 @@ def _plan(
     else:
         plan.scan.CopyFrom(pb.Scan(table=table, columns=columns, filter=condition))
     return plan
+
+
+def _from_one_on(name: str, value: int | None, most: int) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigError(f"{name} is a number from 1 on, not {value!r}")
+    return value
+
+
+def _lease_ms(lease: float | None) -> int:
+    if lease is None:
+        return 0
+    if not isinstance(lease, int | float) or not 1e-3 <= lease <= 1e9:
+        raise ConfigError(f"lease is for how many seconds files are kept, not {lease!r}")
+    return int(lease * 1e3)
 
 
 def _source(url: str, token: str | Secret | None, tls: Tls | None) -> ReadSource:

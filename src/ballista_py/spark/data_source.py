@@ -104,7 +104,7 @@ class BallistaReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Begin the read job; its files are kept while tasks read, and for `lease` seconds after."""
-        job = _begun(self.asked, " AND ".join(self.conditions), float(self.asked.get("lease", LEASE_S)))
+        job = _begun(self.asked, " AND ".join(self.conditions), _number(self.asked, "lease") or LEASE_S)
         if _spark_schema(job.schema) != self.columns:
             job.close()
             raise ConfigError("the table was altered since the columns of the dataframe were told: load it again")

@@ -1,0 +1,86 @@
+"""A Client before a Server that has no time to process: the rows come from it as they are, or not, but never for ever."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from tests.transport.conftest import HandClock
+
+from ballista_py.agents import partition_search
+from ballista_py.agents.agent import ReadSource
+from ballista_py.agents.read_job import ReadPartition
+from ballista_py.errors import InvalidData, TryLater
+from ballista_py.transport.flight_sql.legs import PartsService
+from ballista_py.transport.security.access import PARTS
+from ballista_py.transport.table_read.exchange import PartAnswer, TooBusy
+from ballista_py.transport.table_read.messages import pb
+from ballista_py.transport.table_read.tokens.positions import START
+
+ROWS = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
+MOST = 100
+
+
+class Busy:
+    """A Server that processes nothing, and gives rows as they are."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def open_part(self, request, context):
+        self.asked += 1
+        if self.asked > MOST:
+            raise InvalidData("asked without an end")
+        if request.process:
+            return TooBusy()
+        return PartAnswer(schema=ROWS.schema, batches=iter([(START, ROWS)]), processed=False)
+
+
+class Waited(HandClock):
+    """A clock that goes on by a second whenever somebody sleeps."""
+
+    def sleep_ms(self, ms):
+        self.now_ms += 1_000
+
+
+@pytest.fixture
+def busy():
+    return Busy()
+
+
+@pytest.fixture
+def partition(serve, busy, monkeypatch):
+    served = serve(access=PARTS, service=partial(PartsService, command_of=lambda *_: {}, reads=busy))
+    uri = f"grpc://{served.address}"
+    found = pb.Located(partitions=[pb.Partition(ticket=b"{}", locations=[pb.Location(uri=uri)])])
+    scheduler = SimpleNamespace(ask=lambda *_: found, close=lambda: None)
+    monkeypatch.setattr(partition_search, "Agent", lambda *_: scheduler)
+    return ReadPartition(
+        source=ReadSource(url="ballista://127.0.0.1:1"),
+        read_id="r",
+        number=0,
+        rows=3,
+        data_bytes=1,
+        schema=ROWS.schema,
+        base_schema=ROWS.schema,
+        plan="select n + 1 as n from r",
+        relation="r",
+        locations=(uri,),
+        ticket=b"{}",
+    )
+
+
+def test_what_no_server_has_time_to_process_is_processed_by_the_client(partition, busy):
+    assert partition.to_table()["n"].to_pylist() == [2, 3, 4]
+    assert busy.asked == 2
+
+
+def test_a_client_that_cannot_process_asks_again_after_a_moment_and_gives_up_after_a_minute(
+    partition, busy, monkeypatch
+):
+    monkeypatch.setattr(partition_search, "_has_engine", lambda: False)
+    with pytest.raises(TryLater, match="too much to do"):
+        list(partition.batches(runtime=Waited()))
+    assert 60 <= busy.asked < MOST
