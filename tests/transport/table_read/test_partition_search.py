@@ -1,4 +1,4 @@
-"""A Client before a Server that has no time to process: the rows come from it as they are, or not, but never for ever."""
+"""A Client before a Server that has no time to process: rows come from it as they are, or it is asked again later."""
 
 from __future__ import annotations
 
