@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+from ballista_py.engines.same_answer import difference
 from ballista_py.runtime import SystemRuntime
 from ballista_py.sql.bind.engine_functions import aggregates, allowed_calls
 from ballista_py.sql.parse.kind import REWRITTEN
-from ballista_py.testing.sql.function_sweep import counts_of_arguments, kept_by_parser, sweep, table
+from ballista_py.testing.sql.function_sweep import counts_of_arguments, kept_by_parser, statements, sweep, table
 from ballista_py.testing.sql.single_node import InProcessCluster
 
 # The parser writes these in another way that means the same; what is left of a call is refused by the binder first.
@@ -118,6 +120,30 @@ def test_a_share_of_all_functions_gives_what_a_single_node_gives():
     seed = SystemRuntime().wall_ms() % 1_000_000
     asked = list(sweep(share=0.012, seed=seed))
     assert not [(one.sql, one.wrong) for one in asked if one.wrong is not None], f"seed {seed}"
+
+
+@pytest.mark.share(5)
+def test_no_statement_is_asked_whose_answer_goes_by_the_order_of_rows():
+    def ordered_by(order: str) -> duckdb.DuckDBPyConnection:
+        node = duckdb.connect()
+        node.register("rows", table())
+        node.execute(f"create table t as select * from rows order by {order}")
+        return node
+
+    def answer(node: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
+        try:
+            return node.sql(sql).to_arrow_table()
+        except duckdb.Error:
+            return None
+
+    first, *others = map(ordered_by, ("id", "id desc", "hash(id)"))
+    wrong = set()
+    for name, sql in statements():
+        if (expected := answer(first, sql)) is not None:
+            found = [answer(node, sql) for node in others]
+            if any(rows is None or difference(rows, expected, ordered=False) for rows in found):
+                wrong.add((name, sql))
+    assert not wrong
 
 
 @pytest.mark.long
