@@ -140,6 +140,10 @@ def main() -> None:
             {
                 "Spark on the files": lambda: summed(on_files()),
                 "format('ballista'), push=full": lambda: summed(ballista(table="orders")),
+                "format('ballista'), encodings=parquet": lambda: summed(
+                    ballista(table="orders", encodings="parquet")
+                ),
+                "format('ballista'), encodings=arrow": lambda: summed(ballista(table="orders", encodings="arrow")),
                 "format('ballista'), push=none": lambda: summed(ballista(table="orders", push="none")),
             },
             asked.rounds,

@@ -24,6 +24,7 @@ from ballista_py.errors import BallistaError, ConfigError, SnapshotGone, SqlErro
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
 from ballista_py.storage.reads.leases import ReadLeases
+from ballista_py.transport.table_read.partition_reader import PartExchange
 
 pytestmark = pytest.mark.cluster
 
@@ -110,9 +111,12 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize("process", [True, False])
+ENCODINGS = [None, (), ("parquet", "arrow"), ("arrow+zstd",), ("vortex",)]
+
+
+@pytest.mark.parametrize(("process", "encodings"), [(True, ENCODINGS[2]), *((False, one) for one in ENCODINGS)])
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_the_answer_is_that_of_the_statement_whoever_processes(shared, statement, process):
+def test_the_answer_is_that_of_the_statement_whoever_processes(shared, statement, process, encodings):
     name = "asked"
     if name not in [row["table"] for row in shared.tables()]:
         shared.create_table(name, schema=SCHEMA, partition_by=["bucket(6, id)"])
@@ -120,7 +124,7 @@ def test_the_answer_is_that_of_the_statement_whoever_processes(shared, statement
         shared.sql(f"delete from {name} where id % 11 = 0")
     text = statement.format(t=name)
     wanted = shared.sql(text)
-    with read_job(url_of(shared), text, target_bytes=20_000) as job:
+    with read_job(url_of(shared), text, target_bytes=20_000, encodings=encodings) as job:
         assert job.schema.equals(wanted.schema)
         rows = [batch for partition in job.partitions for batch in partition.batches(process=process)]
         found = job.finish(pa.Table.from_batches(rows, schema=job.given))
@@ -149,8 +153,8 @@ def test_values_of_every_type_come_as_they_are(shared):
     shared.create_table("kinds", schema=rows.schema, partition_by=["bucket(2, id)"])
     shared.ingest("kinds", rows)
     wanted = shared.sql("select * from kinds")
-    for process in (True, False):
-        with read_job(url_of(shared), table="kinds") as job:
+    for process, encodings in ((True, None), (True, ["parquet"]), (False, ()), (False, ["arrow+lz4"])):
+        with read_job(url_of(shared), table="kinds", encodings=encodings) as job:
             found = pa.Table.from_batches(
                 [batch for part in job.partitions for batch in part.batches(process=process)], schema=job.schema
             )
@@ -158,6 +162,33 @@ def test_values_of_every_type_come_as_they_are(shared):
             assert list(map(repr, found.sort_by("id").to_pylist())) == list(
                 map(repr, wanted.sort_by("id").to_pylist())
             )
+
+
+def test_files_come_as_they_lie_on_disk_in_fewer_bytes_and_rows_that_are_gone_are_not_of_them(shared, monkeypatch):
+    sent: list[int] = []
+
+    def noted(exchange):
+        for at, batch in chunks(exchange):
+            sent.append(batch.nbytes)
+            yield at, batch
+
+    chunks = PartExchange.chunks
+    monkeypatch.setattr(PartExchange, "chunks", noted)
+    shared.create_table("lie", schema=SCHEMA, partition_by=["bucket(2, id)"], primary_key=["id"])
+    shared.ingest("lie", rows_of(0, 400_000))
+    shared.sql("delete from lie where id in (3, 5, 399999)")  # by a vector, beside the file
+    size = {}
+    for encodings in ((), ("parquet",)):
+        sent.clear()
+        with read_job(url_of(shared), table="lie", encodings=encodings) as job:
+            assert job.partitions[0].passes_rows
+            found = job.read()
+        assert sorted(found["id"].to_pylist()) == [n for n in range(399_999) if n not in (3, 5)]
+        size[encodings] = sum(sent)
+    assert size["parquet",] < size[()] / 3
+    with read_job(url_of(shared), "select word, id from lie", encodings=["parquet"]) as job:
+        assert job.read().schema.names == ["word", "id"]
+        assert job.partitions[0].passes_rows
 
 
 PREDICATES = [
@@ -203,6 +234,9 @@ def test_a_table_that_was_altered_shows_what_it_was(shared, table):
         assert job.read().num_rows == sum(n % 7 == 1 for n in range(60_000))
     with read_job(url_of(shared), table=table, filter="text = 'w1' and more = 5") as job:
         assert job.read().num_rows == sum(n % 7 == 1 for n in range(60_000))
+    shared.ingest(table, shared.sql(f"select id + 60000 as id, text, 6 as more from {table} where id < 100"))
+    with read_job(url_of(shared), table=table, encodings=["parquet"]) as job:  # files of before and after
+        assert job.read().sort_by("id").equals(shared.sql(f"select * from {table}").sort_by("id"))
 
 
 def test_a_table_that_was_renamed_is_read_on(shared, table):
@@ -235,6 +269,8 @@ def test_what_cannot_be_read_so_is_refused_by_name(shared, table):
         ({"table": table, "lease": float("nan")}, ConfigError, "not nan"),
         ({"table": table, "max_partitions": -1}, ConfigError, "max_partitions is a number from 1 on, not -1"),
         ({"table": table, "target_bytes": 1 << 80}, ConfigError, "target_bytes is a number from 1 on"),
+        ({"table": table, "encodings": ["orc"]}, ConfigError, "encodings are a list of arrow.*, not 'orc'"),
+        ({"table": table, "encodings": "parquet"}, ConfigError, "not 'parquet'"),
         ({"table": table, "consistency": "none"}, ConfigError, "snapshot or decided, not 'none'"),
     ):
         with pytest.raises(error, match=said):
@@ -271,19 +307,21 @@ def test_nodes_that_die_amid_a_job_lose_none_of_its_rows():
                     cluster.start(node)
                 if number == 3:
                     cluster.kill("scheduler-1")
+                partition = evolve(partition, encodings=[None, ("parquet",), (), ("arrow+lz4",)][number // 2 % 4])
                 process = number % 2 == 0
                 found += [n for batch in partition.batches(process=process) for n in batch["id"].to_pylist()]
             assert sorted(found) == list(range(120_000))
             assert job.renew() == job.lease_ms
 
 
-def test_unprocessed_rows_go_on_at_another_executor_where_one_has_died():
+@pytest.mark.parametrize("encodings", [(), ("parquet",)])
+def test_unprocessed_rows_go_on_at_another_executor_where_one_has_died(encodings):
     with LocalCluster(schedulers=1, executors=2, ttl_ms=2_000, node_options={"replicas": "2"}) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["bucket(1, id)"])
         for start in range(0, 1_200_000, 400_000):
             cluster.ingest("t", rows_of(start, start + 400_000))
         cluster.wait_until_loaded("t")
-        with read_job(url_of(cluster), table="t", columns=["id", "word"]) as job:
+        with read_job(url_of(cluster), table="t", columns=["id", "word"], encodings=encodings) as job:
             (partition,) = job.partitions
             search = PartitionSearch(partition, SystemRuntime())
             batches = search.unprocessed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from attrs import define, field
 
 from ballista_py.agents.agent import Agent
 from ballista_py.agents.done_here import done_here
+from ballista_py.agents.section_reader import rows_of_pieces
 from ballista_py.errors import (
     BallistaError,
     InvalidData,
@@ -25,6 +26,7 @@ from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
+from ballista_py.transport.table_read.pieces import ARROW, ON_DISK, PARQUET, VORTEX
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 60_000.0
 LOOK_AGAIN_MS = 100.0
+_HERE = ("127.", "localhost:", "[::1]:")
 
 Chunks = Iterator[tuple[Position, pa.RecordBatch]]
 
@@ -52,6 +55,21 @@ class PartitionSearch:
 
     def processed(self) -> Iterator[pa.RecordBatch]:
         """The rows as Servers process them; see `ReadPartition.batches`."""
+        lie_so = self.partition.passes_rows and not ON_DISK.isdisjoint(self._encodings())
+        return self._passed() if lie_so else self._processed()
+
+    def _encodings(self) -> Sequence[str]:
+        """The forms that are asked for. From the same machine rows as they are take less time than files do."""
+        named = self.partition.encodings
+        if named is not None:
+            return named
+        is_here = all(uri.partition("://")[2].startswith(_HERE) for uri in self._locations)
+        return () if is_here else (PARQUET, *((VORTEX,) if find_spec("vortex") else ()), ARROW)
+
+    def _passed(self) -> Iterator[pa.RecordBatch]:
+        return (_of_schema(batch, self.partition.schema) for batch in self.unprocessed())
+
+    def _processed(self) -> Iterator[pa.RecordBatch]:
         until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
         with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while not (self._is_refused and _has_engine()):
@@ -68,6 +86,9 @@ class PartitionSearch:
     def processed_here(self) -> Iterator[pa.RecordBatch]:
         """The rows, of which Servers give the columns alone. Raises `MissingExtra` where DuckDB is missing."""
         wanted = self.partition
+        if wanted.passes_rows:
+            yield from self._passed()
+            return
         rows = pa.RecordBatchReader.from_batches(wanted.base_schema, self.unprocessed())
         yield from conformed(iter(done_here(wanted.plan, wanted.relation, rows).to_batches()), wanted.schema)
 
@@ -78,11 +99,12 @@ class PartitionSearch:
             while True:
                 for uri in self._locations:
                     begin = pb.Position(section=at.section, row=at.row)
-                    exchange = self._accepted(pool, uri, pb.Request(ticket=self._ticket, begin=begin))
+                    asked = pb.Request(ticket=self._ticket, begin=begin, encodings=self._encodings())
+                    exchange = self._accepted(pool, uri, asked)
                     if exchange is None:
                         continue
                     try:
-                        for begins, batch in exchange.chunks():
+                        for begins, batch in self._rows_of(exchange, at):
                             at = _next(at, begins, batch.num_rows)
                             until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
                             yield _of_schema(batch, self.partition.base_schema)
@@ -90,6 +112,11 @@ class PartitionSearch:
                     except BallistaError as error:
                         self._pass_over(error, uri)
                 self._look_again(until_ms)
+
+    def _rows_of(self, exchange: PartExchange, begin: Position) -> Chunks:
+        if not exchange.reply.accepted.encoded:
+            return exchange.chunks()
+        return rows_of_pieces(exchange.chunks(), self.partition.base_schema, begin)
 
     def _accepted(self, pool: FlightPool, uri: str, request: Any) -> PartExchange | None:
         """The exchange with a Server that accepts; None for one that does not."""

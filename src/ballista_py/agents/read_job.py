@@ -18,6 +18,7 @@ from ballista_py.secret import Secret
 from ballista_py.transport.arrow.door import read_schema
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.table_read.messages import pb
+from ballista_py.transport.table_read.pieces import ENCODINGS
 
 Consistency: TypeAlias = Literal["snapshot", "decided"]
 
@@ -27,8 +28,9 @@ class ReadPartition:
     """A part of a read job. It can be pickled, and read by any process that reaches the cluster, more than once.
 
     `rows` and `data_bytes` are those of its data files, before any filter. `schema` are the columns of the rows that it
-    gives: what `plan`, over what it calls `relation`, makes of columns `base_schema` of all rows. It can be read as
-    long as the job is renewed.
+    gives: what `plan`, over what it calls `relation`, makes of columns `base_schema` of all rows; if it `passes_rows`,
+    these rows themselves. Rows that are not processed come in one of the `encodings`. It can be read as long as the
+    job is renewed.
     """
 
     _source: ReadSource
@@ -40,15 +42,18 @@ class ReadPartition:
     base_schema: pa.Schema
     plan: str
     relation: str
+    passes_rows: bool
     locations: tuple[str, ...]
     ticket: bytes = field(repr=False)
+    encodings: tuple[str, ...] | None = None
 
     def batches(self, *, process: bool = True, runtime: Runtime | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, as they come. When the iteration ends without an error they were complete.
 
         Servers that went, moved or have too much to do are passed over. One that goes amid the rows is an error, unless
         nobody has to `process` them there: then they are read on elsewhere, and what the plan says is done here, by
-        DuckDB. So it is, too, where no Server has time to process, and DuckDB is here.
+        DuckDB. So it is, too, where no Server has time to process, and DuckDB is here. Rows that nobody processes come
+        as data files lie on disk, where that can be, and are decoded here.
 
         Raises `SnapshotGone` once the job is over, `TryLater` where nobody gives the rows for a minute,
         `TransportError` for a Server that went, and what Servers raise. Read again, a partition gives the same rows.
@@ -98,7 +103,14 @@ class ReadJob:
     is the same as a plan, if the job was begun by one.
     """
 
-    def __init__(self, source: ReadSource, agent: Agent, slices: Any, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        source: ReadSource,
+        agent: Agent,
+        slices: Any,
+        runtime: Runtime,
+        encodings: tuple[str, ...] | None = None,
+    ) -> None:
         self._agent = agent
         self._runtime = runtime
         self.read_id: str = slices.read_id
@@ -122,8 +134,10 @@ class ReadJob:
                 base_schema=read_schema(one.base_schema),
                 plan=one.plan,
                 relation=one.relation,
+                passes_rows=one.passes_rows,
                 locations=tuple(location.uri for location in part.locations),
                 ticket=part.ticket,
+                encodings=encodings,
             )
             for part in one.partitions
         )
@@ -182,6 +196,7 @@ def read_job(
     target_bytes: int | None = None,
     consistency: Consistency = "snapshot",
     lease: float | None = None,
+    encodings: Sequence[str] | None = None,
     token: str | Secret | None = None,
     tls: Tls | None = None,
     runtime: Runtime | None = None,
@@ -195,6 +210,10 @@ def read_job(
     keeps the files, for `lease` seconds (15 minutes) from each `renew`, at most a day. The rows come from the
     executors, and pass no scheduler. With `consistency="decided"` statements over several partitions are seen in all or
     none, and others as each partition stands when it is looked at: for tables that are never still.
+
+    `encodings` are the forms in which rows that nobody processes may come, the one liked best first: `parquet` and
+    `vortex` (files as they lie on disk, decoded here), `arrow`, `arrow+lz4`, `arrow+zstd`; (): record batches. Unless
+    it is said, files come as they lie on disk, but from Servers of the same machine.
 
     `max_partitions` and `target_bytes` of data files (64 MiB) say how finely the job is cut. `url`, `token` and `tls`
     as for `connect`.
@@ -213,11 +232,12 @@ def read_job(
     if consistency not in _CONSISTENCIES:
         raise ConfigError(f"consistency is {' or '.join(_CONSISTENCIES)}, not {consistency!r}")
     plan.consistency = _CONSISTENCIES[consistency]
+    taken = _encodings(encodings)
     runtime = runtime or SystemRuntime()
     source = _source(url, token, tls)
     agent = Agent(source, runtime)
     try:
-        return ReadJob(source, agent, agent.ask("Plan", plan, "Slices"), runtime)
+        return ReadJob(source, agent, agent.ask("Plan", plan, "Slices"), runtime, taken)
     except BaseException:
         agent.close()
         raise
@@ -266,6 +286,17 @@ def _from_one_on(name: str, value: int | None, most: int) -> int:
     if not isinstance(value, int) or not 1 <= value <= most:
         raise ConfigError(f"{name} is a number from 1 on, not {value!r}")
     return value
+
+
+def _encodings(named: Sequence[str] | None) -> tuple[str, ...] | None:
+    if named is None:
+        return None
+    wrong = sorted(set(named) - ENCODINGS)
+    if wrong or isinstance(named, str):
+        raise ConfigError(
+            f"encodings are some of {', '.join(sorted(ENCODINGS))}, not {wrong[0] if wrong else named!r}"
+        )
+    return tuple(named)
 
 
 def _lease_ms(lease: float | None) -> int:

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGone
+from ballista_py.owner.part_pieces import file_pieces, packed_pieces
 from ballista_py.partitions.columns import conformed, plain
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.deletion_vector import numbered
 from ballista_py.storage.formats.formats import file_format
 from ballista_py.storage.formats.parquet import ROW_GROUP_ROWS
-from ballista_py.storage.held.cache import FileCache
+from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import ReadLeases
 from ballista_py.transport.table_read.exchange import PartAnswer
+from ballista_py.transport.table_read.pieces import PIECES
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 KNOWN_READS = 64
@@ -82,10 +85,13 @@ class PartReads:
             raise InvalidData(f"the read job has {len(read.parts)} partitions, and no number {number}")
         return read.parts[number]
 
-    def takes(self, read: ReadFiles, number: int) -> int:
-        """About how many bytes it takes to give the rows of a part as they are: a row group of a file, decoded."""
+    def takes(self, read: ReadFiles, number: int, encodings: Sequence[str] = ()) -> int:
+        """About how many bytes it takes to give the rows of a part as they are: a row group of a file, decoded, unless
+        it can come as it lies on disk."""
         found = 0
         for one in self.part(read, number):
+            if one.file.rows_format in encodings and one.file.definition == read.definition:
+                continue
             at_once = min(1.0, ROW_GROUP_ROWS / max(1, one.file.rows))
             found = max(found, int(DECODED * one.file.bytes_to_read * at_once))
         return found
@@ -95,24 +101,45 @@ class PartReads:
 
         Raises `InvalidData` for a section that there is not.
         """
-        part, schema = self.part(read, number), plain(read.base)
-        if begin.section >= len(part):
+        sections = self._sections(read, number, begin)
+
+        def rows() -> Iterator[tuple[Position, pa.RecordBatch]]:
+            for section, one, first in sections:
+                with self._local(read, one) as copy:
+                    for at, batch in _rows_from(read, one, copy, first):
+                        yield Position(section, at), batch
+
+        return PartAnswer(schema=plain(read.base), batches=rows(), processed=False)
+
+    def encoded(self, read: ReadFiles, number: int, begin: Position, encodings: Sequence[str]) -> PartAnswer:
+        """The same as pieces of files, in one of these encodings each; those that cannot be so come as Arrow.
+
+        Raises as `unprocessed`.
+        """
+        sections = self._sections(read, number, begin)
+
+        def pieces() -> Iterator[tuple[Position, pa.RecordBatch]]:
+            for section, one, first in sections:
+                with self._local(read, one) as copy:
+                    found = file_pieces(copy, read.base, first, encodings)
+                    if found is None:
+                        found = packed_pieces(_rows_from(read, one, copy, first), encodings)
+                    for at, piece in found:
+                        yield Position(section, at), piece.to_batch()
+
+        return PartAnswer(schema=PIECES, batches=pieces(), processed=False, encoded=True)
+
+    def _sections(self, read: ReadFiles, number: int, begin: Position) -> list[tuple[int, PartFile, int]]:
+        """The sections of a part from `begin` on, each with its first row that is wanted."""
+        part = self.part(read, number)
+        if begin.section >= len(part) and begin != START:
             raise InvalidData(
                 f"partition {number} of the read job has {len(part)} sections, and none {begin.section}"
             )
-
-        def rows() -> Iterator[tuple[Position, pa.RecordBatch]]:
-            for section in range(begin.section, len(part)):
-                skipped = begin.row if section == begin.section else 0
-                at = 0
-                for batch in self._rows_of(read, part[section], read.base):
-                    if at + batch.num_rows > skipped:
-                        first = max(skipped - at, 0)
-                        shown = pa.RecordBatch.from_arrays(batch.slice(first).columns, schema=schema)
-                        yield Position(section, at + first), shown
-                    at += batch.num_rows
-
-        return PartAnswer(schema=schema, batches=rows(), processed=False)
+        return [
+            (section, part[section], begin.row if section == begin.section else 0)
+            for section in range(begin.section, len(part))
+        ]
 
     def processed(self, read: ReadFiles, number: int) -> PartAnswer:
         """What the plan gives over the rows of a part.
@@ -134,12 +161,14 @@ class PartReads:
                 return self._engine.query(read.plan, scans={read.table: loaded})
             except NotOwner:  # unloaded in between
                 pass
-        rows = (batch for one in part for batch in self._rows_of(read, one, read.base))
-        schema = plain(read.base)
-        shown = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
-        return self._engine.query(
-            read.plan, streams={read.table: pa.RecordBatchReader.from_batches(schema, shown)}
-        )
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for one in part:
+                with self._local(read, one) as copy:
+                    yield from (batch for _, batch in _rows_from(read, one, copy, 0))
+
+        stream = pa.RecordBatchReader.from_batches(plain(read.base), rows())
+        return self._engine.query(read.plan, streams={read.table: stream})
 
     def _loaded(self, read: ReadFiles, part: Sequence[PartFile]) -> list[int] | None:
         """The ids of the files in the engine, if all of them are there by the definition that the plan was made for."""
@@ -153,7 +182,9 @@ class PartReads:
         known = [file_id for file_id in found if file_id is not None]
         return known if known and len(known) == len(found) else None
 
-    def _rows_of(self, read: ReadFiles, one: PartFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def _local(self, read: ReadFiles, one: PartFile) -> Iterator[LocalCopy]:
+        """The file on this machine. Raises `SnapshotGone` for one that is gone."""
         try:
             copy = self._cache.acquire(one.file, read.schema)
         except ObjectMissing:
@@ -162,9 +193,19 @@ class PartReads:
                 "removed the file: read again"
             ) from None
         try:
-            batches: Any = file_format(copy.format).read_batches(copy.path, schema, one.file.path)
-            if len(copy.gone):
-                batches = (batch for _, batch in numbered(batches, copy.gone))
-            yield from batches
+            yield copy
         finally:
             self._cache.release([copy])
+
+
+def _rows_from(
+    read: ReadFiles, one: PartFile, copy: LocalCopy, first: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The columns that the plan reads of the rows from `first` on, each batch with its first row."""
+    schema, at = plain(read.base), 0
+    batches: Any = file_format(copy.format).read_batches(copy.path, read.base, one.file.path)
+    for _, batch in numbered(batches, copy.gone):
+        if at + batch.num_rows > first:
+            skipped = max(first - at, 0)
+            yield at + skipped, pa.RecordBatch.from_arrays(batch.slice(skipped).columns, schema=schema)
+        at += batch.num_rows

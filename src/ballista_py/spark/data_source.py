@@ -38,6 +38,9 @@ OPTIONS = {
     "push": "full (as it is without it): the cluster does what the options say; none: it gives columns as they lie on "
     "disk, and workers do the rest; filters: the cluster decides Spark's filters, too. Spark 4.3 then applies them to "
     "every later use of the dataframe as well: load it anew for each use",
+    "encodings": "forms in which rows that nobody processes may come, with commas, the one liked best first: parquet, "
+    "vortex (files as they lie on disk, decoded by workers), arrow, arrow+lz4, arrow+zstd; without it as they lie on "
+    "disk, but from executors of the same machine",
     "consistency": "snapshot (as it is without it) or decided",
     "maxpartitions": "at most so many partitions",
     "targetbytes": "of data files, for each partition",
@@ -171,6 +174,7 @@ def _begun(asked: dict[str, str], condition: str, lease: float) -> ReadJob:
         target_bytes=_number(asked, "targetbytes"),
         consistency=consistency,  # type: ignore[arg-type]
         lease=lease,
+        encodings=_names(asked["encodings"]) if "encodings" in asked else None,
         **_what(asked, condition),
     )
 
@@ -179,11 +183,15 @@ def _what(asked: dict[str, str], condition: str) -> dict[str, Any]:
     """What is read, and who reads it."""
     return {
         "table": asked.get("table"),
-        "columns": [name.strip() for name in asked.get("columns", "").split(",") if name.strip()],
+        "columns": _names(asked.get("columns", "")),
         "filter": condition,
         "token": asked.get("token"),
         "tls": Tls(ca_file=asked["tlsca"]) if "tlsca" in asked else None,
     }
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _number(asked: dict[str, str], name: str) -> int | None:

@@ -79,6 +79,35 @@ def columns_read(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.lower() in read) or tuple(names[:1])
 
 
+def columns_named(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that the SQL of a fragment gives of every row of its table, if that is all it does; else None.
+
+    >>> columns_named("SELECT t.b, A FROM t", ["a", "b"]), columns_named("SELECT * FROM t", ["a", "b"])
+    (('b', 'a'), ('a', 'b'))
+    >>> columns_named("SELECT a FROM t WHERE a > 1", ["a"]), columns_named("SELECT a + 1 AS a FROM t", ["a"])
+    (None, None)
+    """
+    tree = _tree(fragment_sql)
+    if not isinstance(tree, exp.Select) or {name for name, value in tree.args.items() if value} - _PLAIN:
+        return None
+    source = tree.args["from_"].this
+    if not isinstance(source, exp.Table) or {name for name, value in source.args.items() if value} - _TABLE:
+        return None
+    given = [one.this if isinstance(one, exp.Alias) else one for one in tree.expressions]
+    if len(given) == 1 and isinstance(given[0], exp.Star) and not any(given[0].args.values()):
+        return tuple(names)
+    known = {name.lower(): name for name in names}
+    tables = {"", source.alias_or_name.lower()}
+    if not all(
+        isinstance(one, exp.Column) and one.table.lower() in tables and not one.args.get("db") for one in given
+    ):
+        return None
+    found = [known.get(one.name.lower(), "") for one in given]
+    return tuple(found) if all(found) and len(set(found)) == len(found) else None
+
+
+_PLAIN = {"from_", "expressions"}
+_TABLE = {"this", "alias"}
 _MEETING = (
     "distinct",
     "group",

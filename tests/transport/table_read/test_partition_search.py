@@ -69,6 +69,7 @@ def partition(serve, busy, monkeypatch):
         relation="r",
         locations=(uri,),
         ticket=b"{}",
+        passes_rows=False,
     )
 
 

@@ -133,6 +133,7 @@ def _slices(read: PlannedRead) -> Any:
         partitions=_partitions(read.parts),
         relation=plan.table,
         base_schema=_bytes(read.base),
+        passes_rows=plan.passes_rows and read.base.types == read.given.types,
     )
     return pb.Slices(read_id=read.read_id, lease_ms=read.lease_ms, schema=_bytes(read.output), slices=[one])
 

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from ballista_py.errors import Unsupported
 from ballista_py.sql.bind.now import mentions_moment
-from ballista_py.sql.parts import columns_read, is_row_by_row, rows_of
+from ballista_py.sql.parts import columns_named, columns_read, is_row_by_row, rows_of
 from ballista_py.sql.plan import Catalog, QueryPlan
 
 
@@ -17,7 +17,8 @@ class PartPlan:
     """`sql` is done for each part, over these `columns` of the `partitions` of a `table`.
 
     `rest` is what is left to do over the rows of all parts, which are called `relation` in it; None: nothing. The rows
-    of a partition may be in several parts where the plan `divides` them.
+    of a partition may be in several parts where the plan `divides` them. One that `passes_rows` gives the columns of
+    all rows as they are.
     """
 
     table: str
@@ -27,6 +28,7 @@ class PartPlan:
     divides: bool
     rest: str | None
     relation: str
+    passes_rows: bool = False
 
 
 def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, little: bool = False) -> PartPlan:
@@ -58,11 +60,13 @@ def part_plan(plan: QueryPlan, catalog: Catalog, named: Collection[str], *, litt
                 rest=plan.sql,
                 relation=table,
             )
+        passed = columns_named(fragment.sql, names)
         return PartPlan(
             table=table,
             partitions=read.partitions,
             sql=fragment.sql,
-            columns=columns_read(fragment.sql, names),
+            columns=passed or columns_read(fragment.sql, names),
+            passes_rows=passed is not None,
             divides=not read.whole and is_row_by_row(fragment.sql),
             rest=plan.merge_sql,
             relation=fragment.name if plan.merge_sql is not None else "",

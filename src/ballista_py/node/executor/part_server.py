@@ -16,6 +16,7 @@ from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
+from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.security.signed_tickets import TicketCheck
 from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswer, PartRequest, Rejected, TooBusy
@@ -68,17 +69,14 @@ class ExecutorParts:
             up.callback(self._opened.pop, place, None)
             if not request.process:
                 try:
-                    room = self.budget.begin(reads.takes(read, ticket.part), ticket.client, wait_ms=ROOM_MS)
+                    takes = reads.takes(read, ticket.part, request.encodings)
+                    room = self.budget.begin(takes, ticket.client, wait_ms=ROOM_MS)
                 except TryLater:
                     return OnHold(RETRY_AFTER_MS)
                 up.callback(room.end)
             task = self.tasks.begin("read", read.plan if request.process else read.table, engine=self.engine_name)
             try:
-                answer = (
-                    reads.processed(read, ticket.part)
-                    if request.process
-                    else reads.unprocessed(read, ticket.part, request.begin)
-                )
+                answer = _answer(reads, read, ticket.part, request)
             except BaseException as error:
                 task.failed(error)
                 raise
@@ -98,6 +96,14 @@ class ExecutorParts:
                 return TooBusy()
             self._opened[place] = (client, process)
         return None
+
+
+def _answer(reads: PartReads, read: ReadFiles, part: int, request: PartRequest) -> PartAnswer:
+    if request.process:
+        return reads.processed(read, part)
+    if request.encodings:
+        return reads.encoded(read, part, request.begin, request.encodings)
+    return reads.unprocessed(read, part, request.begin)
 
 
 def _followed(task: Task, answer: PartAnswer) -> Iterator[tuple[Position, pa.RecordBatch]]:

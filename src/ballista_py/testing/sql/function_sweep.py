@@ -144,7 +144,9 @@ def _of(name: str, kinds: list[str | None]) -> Iterator[tuple[str, str]]:
             yield name, f"select g, {name}({arguments}) as v from t group by g"
             yield name, f"select k, count(*) as n from t group by k having {name}({arguments}) is not null"
         if name not in ORDERED:
-            for arguments in tuple(dict.fromkeys((columns, constants)))[len(kinds) > 1 and name in FIRST_ROW_DECIDES :]:
+            for arguments in tuple(dict.fromkeys((columns, constants)))[
+                len(kinds) > 1 and name in FIRST_ROW_DECIDES :
+            ]:
                 yield name, f"select g, {name}({arguments}) as v from t group by g"
                 yield name, f"select {name}({arguments}) as v from t"
         return

@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,ballista_py/transport/proto/table_read.proto\x12\x18\x62\x61llista_py.tableread.v1\"\xaa\x02\n\x04Plan\x12\x13\n\tsubstrait\x18\x01 \x01(\x0cH\x00\x12\r\n\x03sql\x18\x02 \x01(\tH\x00\x12.\n\x04scan\x18\x03 \x01(\x0b\x32\x1e.ballista_py.tableread.v1.ScanH\x00\x12.\n\x05hints\x18\x04 \x01(\x0b\x32\x1f.ballista_py.tableread.v1.Hints\x12\x34\n\x06\x63lient\x18\x05 \x01(\x0b\x32$.ballista_py.tableread.v1.ClientInfo\x12:\n\x0b\x63onsistency\x18\x06 \x01(\x0e\x32%.ballista_py.tableread.v1.Consistency\x12\x0f\n\x07\x64ialect\x18\x07 \x01(\t\x12\x13\n\x0bschema_only\x18\x08 \x01(\x08\x42\x06\n\x04what\"6\n\x04Scan\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"~\n\x05Hints\x12\x13\n\x0bmax_clients\x18\x01 \x01(\r\x12\x16\n\x0emax_partitions\x18\x02 \x01(\r\x12\x14\n\x0ctarget_bytes\x18\x03 \x01(\x04\x12 \n\x18prefer_client_processing\x18\x04 \x01(\x08\x12\x10\n\x08lease_ms\x18\x05 \x01(\x04\"+\n\nClientInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"l\n\x06Slices\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x10\n\x08lease_ms\x18\x02 \x01(\x04\x12\x0e\n\x06schema\x18\x03 \x01(\x0c\x12/\n\x06slices\x18\x04 \x03(\x0b\x32\x1f.ballista_py.tableread.v1.Slice\"\xbd\x01\n\x05Slice\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0e\n\x06schema\x18\x02 \x01(\x0c\x12\x36\n\tremainder\x18\x03 \x01(\x0b\x32#.ballista_py.tableread.v1.Remainder\x12\x37\n\npartitions\x18\x04 \x03(\x0b\x32#.ballista_py.tableread.v1.Partition\x12\x10\n\x08relation\x18\x05 \x01(\t\x12\x13\n\x0b\x62\x61se_schema\x18\x06 \x01(\x0c\"=\n\tRemainder\x12\x11\n\tsubstrait\x18\x01 \x01(\x0c\x12\x0b\n\x03sql\x18\x02 \x01(\t\x12\x10\n\x08relation\x18\x03 \x01(\t\"\x91\x01\n\tPartition\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x35\n\tlocations\x18\x04 \x03(\x0b\x32\".ballista_py.tableread.v1.Location\x12\x0e\n\x06ticket\x18\x05 \x01(\x0c\x12\x10\n\x08sections\x18\x06 \x01(\r\"N\n\x08Location\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x35\n\x05hints\x18\x02 \x01(\x0b\x32&.ballista_py.tableread.v1.ServingHints\"m\n\x0cServingHints\x12\x10\n\x08priority\x18\x01 \x01(\r\x12\x36\n\tbehaviour\x18\x02 \x01(\x0e\x32#.ballista_py.tableread.v1.Behaviour\x12\x13\n\x0bparallelism\x18\x03 \x01(\r\"\x18\n\x05Renew\x12\x0f\n\x07read_id\x18\x01 \x01(\t\"\x1b\n\x07Renewed\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\"-\n\x06Locate\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\r\"B\n\x07Located\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.ballista_py.tableread.v1.Partition\"\x18\n\x05\x43lose\x12\x0f\n\x07read_id\x18\x01 \x01(\t\"\x08\n\x06\x43losed\"\x90\x01\n\x07Request\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x08\x12\x31\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32\".ballista_py.tableread.v1.Position\x12\r\n\x05token\x18\x04 \x01(\t\x12\x11\n\tancestors\x18\x05 \x03(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x04\"(\n\x08Position\x12\x0f\n\x07section\x18\x01 \x01(\r\x12\x0b\n\x03row\x18\x02 \x01(\x04\"\xec\x01\n\x05Reply\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\".ballista_py.tableread.v1.AcceptedH\x00\x12\x34\n\x07refused\x18\x02 \x01(\x0b\x32!.ballista_py.tableread.v1.RefusedH\x00\x12\x36\n\x08rejected\x18\x03 \x01(\x0b\x32\".ballista_py.tableread.v1.RejectedH\x00\x12\x33\n\x07on_hold\x18\x04 \x01(\x0b\x32 .ballista_py.tableread.v1.OnHoldH\x00\x42\x08\n\x06status\"\x1d\n\x08\x41\x63\x63\x65pted\x12\x11\n\tprocessed\x18\x01 \x01(\x08\"\t\n\x07Refused\"\x1a\n\x08Rejected\x12\x0e\n\x06reason\x18\x01 \x01(\t\" \n\x06OnHold\x12\x16\n\x0eretry_after_ms\x18\x01 \x01(\x04\"\x18\n\x06\x43redit\x12\x0e\n\x06\x63hunks\x18\x01 \x01(\r\"7\n\x05\x43hunk\x12.\n\x02\x61t\x18\x01 \x01(\x0b\x32\".ballista_py.tableread.v1.Position\"H\n\x07Trailer\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\r\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08*@\n\x0b\x43onsistency\x12\x18\n\x14\x43ONSISTENCY_SNAPSHOT\x10\x00\x12\x17\n\x13\x43ONSISTENCY_DECIDED\x10\x01*\\\n\tBehaviour\x12\x15\n\x11\x42\x45HAVIOUR_DYNAMIC\x10\x00\x12\x1b\n\x17\x42\x45HAVIOUR_ALWAYS_ACCEPT\x10\x01\x12\x1b\n\x17\x42\x45HAVIOUR_ALWAYS_REFUSE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,ballista_py/transport/proto/table_read.proto\x12\x18\x62\x61llista_py.tableread.v1\"\xaa\x02\n\x04Plan\x12\x13\n\tsubstrait\x18\x01 \x01(\x0cH\x00\x12\r\n\x03sql\x18\x02 \x01(\tH\x00\x12.\n\x04scan\x18\x03 \x01(\x0b\x32\x1e.ballista_py.tableread.v1.ScanH\x00\x12.\n\x05hints\x18\x04 \x01(\x0b\x32\x1f.ballista_py.tableread.v1.Hints\x12\x34\n\x06\x63lient\x18\x05 \x01(\x0b\x32$.ballista_py.tableread.v1.ClientInfo\x12:\n\x0b\x63onsistency\x18\x06 \x01(\x0e\x32%.ballista_py.tableread.v1.Consistency\x12\x0f\n\x07\x64ialect\x18\x07 \x01(\t\x12\x13\n\x0bschema_only\x18\x08 \x01(\x08\x42\x06\n\x04what\"6\n\x04Scan\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\x0e\n\x06\x66ilter\x18\x03 \x01(\t\"~\n\x05Hints\x12\x13\n\x0bmax_clients\x18\x01 \x01(\r\x12\x16\n\x0emax_partitions\x18\x02 \x01(\r\x12\x14\n\x0ctarget_bytes\x18\x03 \x01(\x04\x12 \n\x18prefer_client_processing\x18\x04 \x01(\x08\x12\x10\n\x08lease_ms\x18\x05 \x01(\x04\"+\n\nClientInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"l\n\x06Slices\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x10\n\x08lease_ms\x18\x02 \x01(\x04\x12\x0e\n\x06schema\x18\x03 \x01(\x0c\x12/\n\x06slices\x18\x04 \x03(\x0b\x32\x1f.ballista_py.tableread.v1.Slice\"\xd2\x01\n\x05Slice\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0e\n\x06schema\x18\x02 \x01(\x0c\x12\x36\n\tremainder\x18\x03 \x01(\x0b\x32#.ballista_py.tableread.v1.Remainder\x12\x37\n\npartitions\x18\x04 \x03(\x0b\x32#.ballista_py.tableread.v1.Partition\x12\x10\n\x08relation\x18\x05 \x01(\t\x12\x13\n\x0b\x62\x61se_schema\x18\x06 \x01(\x0c\x12\x13\n\x0bpasses_rows\x18\x07 \x01(\x08\"=\n\tRemainder\x12\x11\n\tsubstrait\x18\x01 \x01(\x0c\x12\x0b\n\x03sql\x18\x02 \x01(\t\x12\x10\n\x08relation\x18\x03 \x01(\t\"\x91\x01\n\tPartition\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x35\n\tlocations\x18\x04 \x03(\x0b\x32\".ballista_py.tableread.v1.Location\x12\x0e\n\x06ticket\x18\x05 \x01(\x0c\x12\x10\n\x08sections\x18\x06 \x01(\r\"N\n\x08Location\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x35\n\x05hints\x18\x02 \x01(\x0b\x32&.ballista_py.tableread.v1.ServingHints\"m\n\x0cServingHints\x12\x10\n\x08priority\x18\x01 \x01(\r\x12\x36\n\tbehaviour\x18\x02 \x01(\x0e\x32#.ballista_py.tableread.v1.Behaviour\x12\x13\n\x0bparallelism\x18\x03 \x01(\r\"\x18\n\x05Renew\x12\x0f\n\x07read_id\x18\x01 \x01(\t\"\x1b\n\x07Renewed\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\"-\n\x06Locate\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x03(\r\"B\n\x07Located\x12\x37\n\npartitions\x18\x01 \x03(\x0b\x32#.ballista_py.tableread.v1.Partition\"\x18\n\x05\x43lose\x12\x0f\n\x07read_id\x18\x01 \x01(\t\"\x08\n\x06\x43losed\"\xa3\x01\n\x07Request\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x08\x12\x31\n\x05\x62\x65gin\x18\x03 \x01(\x0b\x32\".ballista_py.tableread.v1.Position\x12\r\n\x05token\x18\x04 \x01(\t\x12\x11\n\tancestors\x18\x05 \x03(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x04\x12\x11\n\tencodings\x18\x07 \x03(\t\"(\n\x08Position\x12\x0f\n\x07section\x18\x01 \x01(\r\x12\x0b\n\x03row\x18\x02 \x01(\x04\"\xec\x01\n\x05Reply\x12\x36\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\".ballista_py.tableread.v1.AcceptedH\x00\x12\x34\n\x07refused\x18\x02 \x01(\x0b\x32!.ballista_py.tableread.v1.RefusedH\x00\x12\x36\n\x08rejected\x18\x03 \x01(\x0b\x32\".ballista_py.tableread.v1.RejectedH\x00\x12\x33\n\x07on_hold\x18\x04 \x01(\x0b\x32 .ballista_py.tableread.v1.OnHoldH\x00\x42\x08\n\x06status\".\n\x08\x41\x63\x63\x65pted\x12\x11\n\tprocessed\x18\x01 \x01(\x08\x12\x0f\n\x07\x65ncoded\x18\x02 \x01(\x08\"\t\n\x07Refused\"\x1a\n\x08Rejected\x12\x0e\n\x06reason\x18\x01 \x01(\t\" \n\x06OnHold\x12\x16\n\x0eretry_after_ms\x18\x01 \x01(\x04\"\x18\n\x06\x43redit\x12\x0e\n\x06\x63hunks\x18\x01 \x01(\r\"7\n\x05\x43hunk\x12.\n\x02\x61t\x18\x01 \x01(\x0b\x32\".ballista_py.tableread.v1.Position\"H\n\x07Trailer\x12\x0c\n\x04rows\x18\x01 \x01(\x04\x12\x0e\n\x06\x63hunks\x18\x02 \x01(\x04\x12\r\n\x05\x63rc32\x18\x03 \x01(\r\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08*@\n\x0b\x43onsistency\x12\x18\n\x14\x43ONSISTENCY_SNAPSHOT\x10\x00\x12\x17\n\x13\x43ONSISTENCY_DECIDED\x10\x01*\\\n\tBehaviour\x12\x15\n\x11\x42\x45HAVIOUR_DYNAMIC\x10\x00\x12\x1b\n\x17\x42\x45HAVIOUR_ALWAYS_ACCEPT\x10\x01\x12\x1b\n\x17\x42\x45HAVIOUR_ALWAYS_REFUSE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ballista_py.transport.proto.table_read_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CONSISTENCY']._serialized_start=2203
-  _globals['_CONSISTENCY']._serialized_end=2267
-  _globals['_BEHAVIOUR']._serialized_start=2269
-  _globals['_BEHAVIOUR']._serialized_end=2361
+  _globals['_CONSISTENCY']._serialized_start=2260
+  _globals['_CONSISTENCY']._serialized_end=2324
+  _globals['_BEHAVIOUR']._serialized_start=2326
+  _globals['_BEHAVIOUR']._serialized_end=2418
   _globals['_PLAN']._serialized_start=75
   _globals['_PLAN']._serialized_end=373
   _globals['_SCAN']._serialized_start=375
@@ -46,45 +46,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SLICES']._serialized_start=604
   _globals['_SLICES']._serialized_end=712
   _globals['_SLICE']._serialized_start=715
-  _globals['_SLICE']._serialized_end=904
-  _globals['_REMAINDER']._serialized_start=906
-  _globals['_REMAINDER']._serialized_end=967
-  _globals['_PARTITION']._serialized_start=970
-  _globals['_PARTITION']._serialized_end=1115
-  _globals['_LOCATION']._serialized_start=1117
-  _globals['_LOCATION']._serialized_end=1195
-  _globals['_SERVINGHINTS']._serialized_start=1197
-  _globals['_SERVINGHINTS']._serialized_end=1306
-  _globals['_RENEW']._serialized_start=1308
-  _globals['_RENEW']._serialized_end=1332
-  _globals['_RENEWED']._serialized_start=1334
-  _globals['_RENEWED']._serialized_end=1361
-  _globals['_LOCATE']._serialized_start=1363
-  _globals['_LOCATE']._serialized_end=1408
-  _globals['_LOCATED']._serialized_start=1410
-  _globals['_LOCATED']._serialized_end=1476
-  _globals['_CLOSE']._serialized_start=1478
-  _globals['_CLOSE']._serialized_end=1502
-  _globals['_CLOSED']._serialized_start=1504
-  _globals['_CLOSED']._serialized_end=1512
-  _globals['_REQUEST']._serialized_start=1515
-  _globals['_REQUEST']._serialized_end=1659
-  _globals['_POSITION']._serialized_start=1661
-  _globals['_POSITION']._serialized_end=1701
-  _globals['_REPLY']._serialized_start=1704
-  _globals['_REPLY']._serialized_end=1940
-  _globals['_ACCEPTED']._serialized_start=1942
-  _globals['_ACCEPTED']._serialized_end=1971
-  _globals['_REFUSED']._serialized_start=1973
-  _globals['_REFUSED']._serialized_end=1982
-  _globals['_REJECTED']._serialized_start=1984
-  _globals['_REJECTED']._serialized_end=2010
-  _globals['_ONHOLD']._serialized_start=2012
-  _globals['_ONHOLD']._serialized_end=2044
-  _globals['_CREDIT']._serialized_start=2046
-  _globals['_CREDIT']._serialized_end=2070
-  _globals['_CHUNK']._serialized_start=2072
-  _globals['_CHUNK']._serialized_end=2127
-  _globals['_TRAILER']._serialized_start=2129
-  _globals['_TRAILER']._serialized_end=2201
+  _globals['_SLICE']._serialized_end=925
+  _globals['_REMAINDER']._serialized_start=927
+  _globals['_REMAINDER']._serialized_end=988
+  _globals['_PARTITION']._serialized_start=991
+  _globals['_PARTITION']._serialized_end=1136
+  _globals['_LOCATION']._serialized_start=1138
+  _globals['_LOCATION']._serialized_end=1216
+  _globals['_SERVINGHINTS']._serialized_start=1218
+  _globals['_SERVINGHINTS']._serialized_end=1327
+  _globals['_RENEW']._serialized_start=1329
+  _globals['_RENEW']._serialized_end=1353
+  _globals['_RENEWED']._serialized_start=1355
+  _globals['_RENEWED']._serialized_end=1382
+  _globals['_LOCATE']._serialized_start=1384
+  _globals['_LOCATE']._serialized_end=1429
+  _globals['_LOCATED']._serialized_start=1431
+  _globals['_LOCATED']._serialized_end=1497
+  _globals['_CLOSE']._serialized_start=1499
+  _globals['_CLOSE']._serialized_end=1523
+  _globals['_CLOSED']._serialized_start=1525
+  _globals['_CLOSED']._serialized_end=1533
+  _globals['_REQUEST']._serialized_start=1536
+  _globals['_REQUEST']._serialized_end=1699
+  _globals['_POSITION']._serialized_start=1701
+  _globals['_POSITION']._serialized_end=1741
+  _globals['_REPLY']._serialized_start=1744
+  _globals['_REPLY']._serialized_end=1980
+  _globals['_ACCEPTED']._serialized_start=1982
+  _globals['_ACCEPTED']._serialized_end=2028
+  _globals['_REFUSED']._serialized_start=2030
+  _globals['_REFUSED']._serialized_end=2039
+  _globals['_REJECTED']._serialized_start=2041
+  _globals['_REJECTED']._serialized_end=2067
+  _globals['_ONHOLD']._serialized_start=2069
+  _globals['_ONHOLD']._serialized_end=2101
+  _globals['_CREDIT']._serialized_start=2103
+  _globals['_CREDIT']._serialized_end=2127
+  _globals['_CHUNK']._serialized_start=2129
+  _globals['_CHUNK']._serialized_end=2184
+  _globals['_TRAILER']._serialized_start=2186
+  _globals['_TRAILER']._serialized_end=2258
 # @@protoc_insertion_point(module_scope)

@@ -88,20 +88,22 @@ class Slices(_message.Message):
     def __init__(self, read_id: _Optional[str] = ..., lease_ms: _Optional[int] = ..., schema: _Optional[bytes] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ...) -> None: ...
 
 class Slice(_message.Message):
-    __slots__ = ("plan", "schema", "remainder", "partitions", "relation", "base_schema")
+    __slots__ = ("plan", "schema", "remainder", "partitions", "relation", "base_schema", "passes_rows")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     REMAINDER_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RELATION_FIELD_NUMBER: _ClassVar[int]
     BASE_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    PASSES_ROWS_FIELD_NUMBER: _ClassVar[int]
     plan: str
     schema: bytes
     remainder: Remainder
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
     relation: str
     base_schema: bytes
-    def __init__(self, plan: _Optional[str] = ..., schema: _Optional[bytes] = ..., remainder: _Optional[_Union[Remainder, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., relation: _Optional[str] = ..., base_schema: _Optional[bytes] = ...) -> None: ...
+    passes_rows: bool
+    def __init__(self, plan: _Optional[str] = ..., schema: _Optional[bytes] = ..., remainder: _Optional[_Union[Remainder, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., relation: _Optional[str] = ..., base_schema: _Optional[bytes] = ..., passes_rows: _Optional[bool] = ...) -> None: ...
 
 class Remainder(_message.Message):
     __slots__ = ("substrait", "sql", "relation")
@@ -184,20 +186,22 @@ class Closed(_message.Message):
     def __init__(self) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("ticket", "process", "begin", "token", "ancestors", "attempt")
+    __slots__ = ("ticket", "process", "begin", "token", "ancestors", "attempt", "encodings")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     ANCESTORS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ENCODINGS_FIELD_NUMBER: _ClassVar[int]
     ticket: bytes
     process: bool
     begin: Position
     token: str
     ancestors: _containers.RepeatedScalarFieldContainer[str]
     attempt: int
-    def __init__(self, ticket: _Optional[bytes] = ..., process: _Optional[bool] = ..., begin: _Optional[_Union[Position, _Mapping]] = ..., token: _Optional[str] = ..., ancestors: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ...) -> None: ...
+    encodings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ticket: _Optional[bytes] = ..., process: _Optional[bool] = ..., begin: _Optional[_Union[Position, _Mapping]] = ..., token: _Optional[str] = ..., ancestors: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., encodings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("section", "row")
@@ -220,10 +224,12 @@ class Reply(_message.Message):
     def __init__(self, accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., on_hold: _Optional[_Union[OnHold, _Mapping]] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("processed",)
+    __slots__ = ("processed", "encoded")
     PROCESSED_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_FIELD_NUMBER: _ClassVar[int]
     processed: bool
-    def __init__(self, processed: _Optional[bool] = ...) -> None: ...
+    encoded: bool
+    def __init__(self, processed: _Optional[bool] = ..., encoded: _Optional[bool] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ()

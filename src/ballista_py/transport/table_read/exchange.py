@@ -18,6 +18,7 @@ from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.messages import known, pb
+from ballista_py.transport.table_read.pieces import ENCODINGS
 from ballista_py.transport.table_read.tally import NO_COLUMNS, ChunkTally
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
@@ -35,6 +36,7 @@ class PartRequest:
     token: str = ""
     ancestors: tuple[str, ...] = ()
     attempt: int = 0
+    encodings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, request: Any) -> PartRequest:
@@ -49,16 +51,21 @@ class PartRequest:
             token=request.token,
             ancestors=tuple(request.ancestors),
             attempt=request.attempt,
+            encodings=tuple(name for name in request.encodings if name in ENCODINGS),
         )
 
 
 @frozen(kw_only=True)
 class PartAnswer:
-    """The rows of a part, each batch with where it begins. `cancel` may come at any time, more than once."""
+    """The rows of a part, or pieces of its sections if `encoded`, each batch with where it begins.
+
+    `cancel` may come at any time, more than once.
+    """
 
     schema: pa.Schema
     batches: Iterator[tuple[Position, pa.RecordBatch]]
     processed: bool
+    encoded: bool = False
     cancel: Callable[[], None] = field(default=lambda: None)
 
 
@@ -133,7 +140,7 @@ def _rows(answer: PartAnswer, begins: deque[Position]) -> Iterator[pa.RecordBatc
 
 def _reply(outcome: Outcome) -> Any:
     if isinstance(outcome, PartAnswer):
-        return pb.Reply(accepted=pb.Accepted(processed=outcome.processed))
+        return pb.Reply(accepted=pb.Accepted(processed=outcome.processed, encoded=outcome.encoded))
     if isinstance(outcome, TooBusy):
         return pb.Reply(refused=pb.Refused())
     if isinstance(outcome, Rejected):
