@@ -291,11 +291,9 @@ def _from_one_on(name: str, value: int | None, most: int) -> int:
 def _encodings(named: Sequence[str] | None) -> tuple[str, ...] | None:
     if named is None:
         return None
-    wrong = sorted(set(named) - ENCODINGS)
-    if wrong or isinstance(named, str):
-        raise ConfigError(
-            f"encodings are some of {', '.join(sorted(ENCODINGS))}, not {wrong[0] if wrong else named!r}"
-        )
+    wrong = named if isinstance(named, str) else next((one for one in named if one not in ENCODINGS), None)
+    if wrong is not None:
+        raise ConfigError(f"encodings are a list of {', '.join(sorted(ENCODINGS))}, not {wrong!r}")
     return tuple(named)
 
 

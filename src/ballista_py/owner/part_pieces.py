@@ -135,7 +135,7 @@ def _is_plain(held: pa.Schema, base: pa.Schema) -> bool:
 def _has_names(held: pa.Schema, base: pa.Schema) -> bool:
     """Whether a file has these columns under their own names; that is all that the types of Vortex tell."""
     try:
-        return columns_to_read(held, base, "") == base.names
+        return bool(columns_to_read(held, base, "") == base.names)
     except SchemaMismatch:
         return False
 
