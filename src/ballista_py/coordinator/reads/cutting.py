@@ -13,6 +13,8 @@ TARGET_BYTES = 64 << 20
 MAX_PARTS = 100_000
 
 Part = tuple[PartFile, ...]
+_Unit = tuple[list[PartFile], int]
+"""Files that stay together, and how many bytes they have."""
 
 
 def parts_of(
@@ -34,35 +36,33 @@ def parts_of(
     >>> [len(part) for part in parts_of({0: small}, {0: None}, target_bytes=4, divides=False)]
     [2]
     """
-    by_owner: dict[Owner | None, list[Part]] = {}
+    by_owner: dict[Owner | None, list[_Unit]] = {}
     for partition in sorted(files):
         pieces = [PartFile(partition=partition, file=file) for file in files[partition]]
-        units = [(piece,) for piece in pieces] if divides else [tuple(pieces)] if pieces else []
+        sizes = [file.bytes_to_read for file in files[partition]]
+        together = [(pieces, sum(sizes))] if pieces else []
+        units = [([piece], size) for piece, size in zip(pieces, sizes, strict=True)] if divides else together
         by_owner.setdefault(owners.get(partition), []).extend(units)
     most = max(1, max_parts)
-    size = sum(map(_bytes, (unit for units in by_owner.values() for unit in units)))
+    size = sum([size for units in by_owner.values() for _, size in units])
     target = max(1, target_bytes, -(-size // most))
     ordered = [by_owner[owner] for owner in sorted(by_owner, key=lambda owner: owner or ("", ""))]
     parts = [part for units in ordered for part in _filled(units, target)]
     while len(parts) > most and target <= size:
         target *= 2
         parts = [part for units in ordered for part in _filled(units, target)]
-    together = -(-len(parts) // most)
-    return tuple(tuple(chain(*parts[at : at + together])) for at in range(0, len(parts), together or 1))
+    at_once = -(-len(parts) // most)
+    return tuple(tuple(chain(*parts[at : at + at_once])) for at in range(0, len(parts), at_once or 1))
 
 
-def _filled(units: Iterable[Part], target: int) -> list[Part]:
+def _filled(units: Iterable[_Unit], target: int) -> list[Part]:
     """The units one after the other, a new part wherever the next one would make it larger than the target."""
     parts: list[list[PartFile]] = []
-    size = 0
-    for unit in units:
-        if not parts or size + _bytes(unit) > target:
+    held = 0
+    for unit, size in units:
+        if not parts or held + size > target:
             parts.append([])
-            size = 0
+            held = 0
         parts[-1].extend(unit)
-        size += _bytes(unit)
+        held += size
     return [tuple(part) for part in parts]
-
-
-def _bytes(part: Part) -> int:
-    return sum(one.file.bytes_to_read for one in part)

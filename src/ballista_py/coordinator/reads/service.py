@@ -216,34 +216,36 @@ class TableReads:
         table = view.catalog.tables.get(files.table)
         pmap = view.catalog.maps.get(files.table)
         is_there = table is not None and pmap is not None and table.folder == files.folder
-        anybody = self._locations(view, sorted(view.members))
-        placed = []
+        known = self._locations(view)
+        anybody = [known[name] for name, _ in sorted(view.members) if name in known]
+        numbers, where, tickets = list(numbers), {}, []
         for number in numbers:
-            part = files.parts[number]
-            holders = _holders(part, pmap, view) if is_there and pmap is not None else []
-            where = self._locations(view, holders)
+            holders = _holders(files.parts[number], pmap, view) if is_there and pmap is not None else []
+            where[number] = [known[name] for name, _ in holders if name in known]
             # What nobody holds any more, anybody reads from the store.
-            ticket = ReadTicket(read_id=read_id, digest=digest, part=number, client=client, anywhere=not where)
-            placed.append(
-                PlacedPart(
-                    number=number,
-                    rows=sum(one.file.rows for one in part),
-                    data_bytes=sum(one.file.bytes_to_read for one in part),
-                    sections=len(part),
-                    locations=tuple(where or _turned(anybody, number)),
-                    ticket=to_json(self.tickets.issue(ticket.to_json())),
-                )
+            anywhere = not where[number]
+            ticket = ReadTicket(read_id=read_id, digest=digest, part=number, client=client, anywhere=anywhere)
+            tickets.append(ticket.to_json())
+        return tuple(
+            PlacedPart(
+                number=number,
+                rows=sum([one.file.rows for one in files.parts[number]]),
+                data_bytes=sum([one.file.bytes_to_read for one in files.parts[number]]),
+                sections=len(files.parts[number]),
+                locations=tuple(where[number] or _turned(anybody, number)),
+                ticket=to_json(signed),
             )
-        return tuple(placed)
-
-    def _locations(self, view: ClusterView, executors: Iterable[Owner]) -> list[str]:
-        is_plain = self.tickets.tls is None
-        found = (
-            safe_location(view.locations.get(name), view.addresses[name], is_plain=is_plain)
-            for name, _ in executors
-            if name in view.addresses
+            for number, signed in zip(numbers, self.tickets.issue_all(tickets), strict=True)
         )
-        return [location for location in found if location is not None]
+
+    def _locations(self, view: ClusterView) -> dict[str, str]:
+        """Where clients reach each executor that they may reach."""
+        is_plain = self.tickets.tls is None
+        found = {
+            name: safe_location(view.locations.get(name), address, is_plain=is_plain)
+            for name, address in view.addresses.items()
+        }
+        return {name: location for name, location in found.items() if location is not None}
 
 
 def _require_query(statement: str) -> None:
@@ -253,12 +255,15 @@ def _require_query(statement: str) -> None:
 
 def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:
     """Who is alive and holds partitions of the part: owners of most bytes first, then who has copies."""
+    sizes: Counter[int] = Counter()
+    for one in part:
+        sizes[one.partition] += one.file.bytes_to_read + 1
     own: Counter[Owner] = Counter()
     copies: Counter[Owner] = Counter()
-    for one in part:
-        for place, holder in enumerate(pmap.owners(one.partition)):
+    for partition, size in sizes.items():
+        for place, holder in enumerate(pmap.owners(partition)):
             if holder in view.members:
-                (copies if place else own)[holder] += one.file.bytes_to_read + 1
+                (copies if place else own)[holder] += size
     ordered = [holder for holder, _ in own.most_common()]
     return ordered + [holder for holder, _ in copies.most_common() if holder not in own]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from hashlib import sha256
+from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 from attrs import field, frozen
@@ -17,6 +19,7 @@ MAX_FILES_BYTES = 64 << 20
 _FIELDS = ("path", "rows", "bytes", "checksum", "format")
 _TEXT, _COUNT = pa.string(), pa.int64()
 _KINDS = {"path": _TEXT, "rows": _COUNT, "bytes": _COUNT, "checksum": _TEXT, "format": _TEXT}
+_GETS = tuple(map(attrgetter, _FIELDS))
 _ORIGINAL = "original_"
 _SCHEMA = pa.schema(
     [
@@ -75,12 +78,16 @@ class ReadFiles:
         count = sum(map(len, self.parts))
         if count > MAX_FILES:
             raise _too_many(self.table)
-        rows = [
-            (number, one.partition, one.file.definition, *_values(one.file), *_values(one.file.original))
-            for number, part in enumerate(self.parts)
-            for one in part
+        named = [one for part in self.parts for one in part]
+        files = [one.file for one in named]
+        originals = [file.original for file in files]
+        columns: list[list[object]] = [
+            [number for number, part in enumerate(self.parts) for _ in part],
+            [one.partition for one in named],
+            [file.definition for file in files],
+            *([get(file) for file in files] for get in _GETS),
+            *([None if file is None else get(file) for file in originals] for get in _GETS),
         ]
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SCHEMA)
         arrays = [pa.array(values, kind) for values, kind in zip(columns, _SCHEMA.types, strict=True)]
         said = {
             "table": self.table,
@@ -110,8 +117,12 @@ class ReadFiles:
         table = pa.ipc.open_file(data).read_all()
         said = {name.decode(): value for name, value in table.schema.metadata.items()}
         parts: list[list[PartFile]] = [[] for _ in range(int(said["parts"]))]
-        for row in table.to_pylist():
-            parts[row["part"]].append(PartFile(partition=row["partition"], file=_file(row)))
+        numbers, partitions, definitions, *columns = (column.to_pylist() for column in table.columns)
+        own, of_original = columns[: len(_FIELDS)], columns[len(_FIELDS) :]
+        for number, partition, file in zip(
+            numbers, partitions, _files(definitions, own, of_original), strict=True
+        ):
+            parts[number].append(PartFile(partition=partition, file=file))
         return cls(
             table=said["table"].decode(),
             folder=said["folder"].decode(),
@@ -125,15 +136,11 @@ class ReadFiles:
         )
 
 
-def _values(file: DataFile | OriginalFile | None) -> tuple[object, ...]:
-    return tuple(None if file is None else getattr(file, name) for name in _FIELDS)
-
-
-def _file(row: dict[str, object]) -> DataFile:
-    of_original = {name: row[f"{_ORIGINAL}{name}"] for name in _FIELDS}
-    original = None if of_original["path"] is None else OriginalFile(**of_original)  # type: ignore[arg-type]
-    own = {name: row[name] for name in _FIELDS}
-    return DataFile(**own, definition=row["definition"], original=original)  # type: ignore[arg-type]
+def _files(definitions: list[int], own: list[list[Any]], of_original: list[list[Any]]) -> Iterator[DataFile]:
+    values = zip(zip(*own, strict=True), zip(*of_original, strict=True), definitions, strict=True)
+    for mine, others, definition in values:
+        original = None if others[0] is None else OriginalFile(**dict(zip(_FIELDS, others, strict=True)))
+        yield DataFile(**dict(zip(_FIELDS, mine, strict=True)), definition=definition, original=original)
 
 
 def _too_many(table: str) -> ConfigError:

@@ -7,7 +7,7 @@ a node is to do. Whoever reads a ticket can have what it is for, for an hour.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -53,20 +53,25 @@ class TicketSigner:
 
     def issue(self, values: Mapping[str, Any]) -> dict[str, str]:
         """A ticket that says these, JSON-ready as they are. Raises `ConfigError` for a key that cannot sign."""
-        certificate, key = (b"", b"") if self.tls is None else self.tls.read().pair()
-        body = to_json(
-            {
-                **values,
-                "cluster": self.cluster_id,
-                "until_ms": self.runtime.wall_ms() + TICKET_MS,
-                "certificate": sha256(certificate).hexdigest(),
-            }
-        )
-        ticket = {"body": base64.b64encode(body).decode()}
-        if self.tls is not None:
-            ticket["certificate"] = certificate.decode()
-            ticket["signature"] = base64.b64encode(_signature(key, self.purpose + body)).decode()
+        (ticket,) = self.issue_all([values])
         return ticket
+
+    def issue_all(self, several: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+        """A ticket for each of these, as `issue` makes them; the certificate is read once."""
+        certificate, key = (b"", b"") if self.tls is None else self.tls.read().pair()
+        sign = None if self.tls is None else _signing(key)
+        said = {
+            "cluster": self.cluster_id,
+            "until_ms": self.runtime.wall_ms() + TICKET_MS,
+            "certificate": sha256(certificate).hexdigest(),
+        }
+        for values in several:
+            body = to_json({**values, **said})
+            ticket = {"body": base64.b64encode(body).decode()}
+            if sign is not None:
+                ticket["certificate"] = certificate.decode()
+                ticket["signature"] = base64.b64encode(sign(self.purpose + body)).decode()
+            yield ticket
 
 
 @frozen(kw_only=True)
@@ -168,14 +173,15 @@ def _check_in_its_time(certificate: x509.Certificate, wall_ms: float) -> None:
         raise Unauthenticated(f"the ticket is signed by no node of this cluster: its certificate {said}")
 
 
-def _signature(key_pem: bytes, signed: bytes) -> bytes:
+def _signing(key_pem: bytes) -> Callable[[bytes], bytes]:
+    """What signs with the key."""
     key = serialization.load_pem_private_key(key_pem, None)
     if isinstance(key, ec.EllipticCurvePrivateKey):
-        return key.sign(signed, ec.ECDSA(hashes.SHA256()))
+        return lambda signed: key.sign(signed, ec.ECDSA(hashes.SHA256()))
     if isinstance(key, rsa.RSAPrivateKey):
-        return key.sign(signed, _PSS, hashes.SHA256())
+        return lambda signed: key.sign(signed, _PSS, hashes.SHA256())
     if isinstance(key, ed25519.Ed25519PrivateKey):
-        return key.sign(signed)
+        return key.sign
     raise ConfigError("TLS: the key of this node cannot sign; take one of an elliptic curve, RSA or Ed25519")
 
 
