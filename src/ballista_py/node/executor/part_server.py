@@ -25,7 +25,7 @@ from ballista_py.transport.table_read.tokens.positions import Position
 
 # More at once take memory and are no faster. One whose rows nobody takes holds up its client, and nobody else.
 PROCESSED_OF_CLIENT = max(4, 2 * (os.cpu_count() or 1))
-PROCESSED_IN_ALL = OPEN_OF_CLIENT = 4 * PROCESSED_OF_CLIENT
+BUSY_TASKS = OPEN_OF_CLIENT = 4 * PROCESSED_OF_CLIENT
 RETRY_AFTER_MS = 200
 ROOM_MS = 1_000.0  # to wait for room in the memory of the node
 
@@ -34,8 +34,8 @@ ROOM_MS = 1_000.0  # to wait for room in the memory of the node
 class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
-    At most `PROCESSED_OF_CLIENT` of one client, `PROCESSED_IN_ALL` of all, are processed at once: others are refused,
-    and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold, as are those
+    At most `PROCESSED_OF_CLIENT` of one client are processed at once, and none where `BUSY_TASKS` run, legs of statements
+    among them: others are refused, and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold, as are those
     whose rows have no room in the `budget` of the node.
     """
 
@@ -91,8 +91,7 @@ class ExecutorParts:
             own = [processed for other, processed in opened if other == client]
             if len(own) >= OPEN_OF_CLIENT:
                 return OnHold(RETRY_AFTER_MS)
-            everybody = sum(processed for _, processed in opened)
-            if process and (sum(own) >= PROCESSED_OF_CLIENT or everybody >= PROCESSED_IN_ALL):
+            if process and (sum(own) >= PROCESSED_OF_CLIENT or self.tasks.running() >= BUSY_TASKS):
                 return TooBusy()
             self._opened[place] = (client, process)
         return None
