@@ -34,9 +34,9 @@ ROOM_MS = 1_000.0  # to wait for room in the memory of the node
 class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
-    At most `PROCESSED_OF_CLIENT` of one client are processed at once, and none where `BUSY_TASKS` run, legs of statements
-    among them: others are refused, and given as they are. Of one client at most `OPEN_OF_CLIENT` are open: further ones are put on hold, as are those
-    whose rows have no room in the `budget` of the node.
+    At most `PROCESSED_OF_CLIENT` of one client are processed at once, and none where `BUSY_TASKS` compute
+    anything, legs of statements among them: others are refused, and given as they are. Of one client at most `OPEN_OF_CLIENT` are open:
+    further ones are put on hold, as are those whose rows have no room in the `budget` of the node.
     """
 
     node_id: str
@@ -91,7 +91,8 @@ class ExecutorParts:
             own = [processed for other, processed in opened if other == client]
             if len(own) >= OPEN_OF_CLIENT:
                 return OnHold(RETRY_AFTER_MS)
-            if process and (sum(own) >= PROCESSED_OF_CLIENT or self.tasks.running() >= BUSY_TASKS):
+            computed = self.tasks.running() - sum(not processed for _, processed in opened)
+            if process and (sum(own) >= PROCESSED_OF_CLIENT or computed >= BUSY_TASKS):
                 return TooBusy()
             self._opened[place] = (client, process)
         return None
