@@ -34,9 +34,9 @@ ROOM_MS = 1_000.0  # to wait for room in the memory of the node
 class ExecutorParts:
     """Gives parts of read jobs. It is there a moment before its `reads`. Safe to share between threads.
 
-    At most `PROCESSED_OF_CLIENT` of one client are processed at once, and none where `BUSY_TASKS` compute
-    anything, legs of statements among them: others are refused, and given as they are. Of one client at most `OPEN_OF_CLIENT` are open:
-    further ones are put on hold, as are those whose rows have no room in the `budget` of the node.
+    At most `PROCESSED_OF_CLIENT` of one client are processed at once, and none where `BUSY_TASKS` compute anything,
+    legs of statements among them: others are refused, and given as they are. Of one client at most `OPEN_OF_CLIENT` are
+    open: further ones are put on hold, as are those whose rows have no room in the `budget` of the node.
     """
 
     node_id: str
