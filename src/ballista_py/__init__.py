@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ballista_py.agents.polars_scan import scan_ballista
     from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
+    from ballista_py.agents.table_changes import (
+        ChangedPartition,
+        TableChanges,
+        TablePlace,
+        changes_between,
+        table_place,
+    )
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
@@ -126,6 +133,7 @@ _HOMES = {
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
     "agents.polars_scan": ("scan_ballista",),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
+    "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
 }
 _MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.
@@ -143,6 +151,7 @@ __all__ = [
     "BucketUDF",
     "ChangeBatch",
     "ChangeSource",
+    "ChangedPartition",
     "Client",
     "ClusterDocument",
     "ColumnStatistics",
@@ -208,6 +217,8 @@ __all__ = [
     "StoreReport",
     "StoredObject",
     "SystemRuntime",
+    "TableChanges",
+    "TablePlace",
     "TableSpec",
     "Tls",
     "TokenPage",
@@ -216,6 +227,7 @@ __all__ = [
     "Watermark",
     "WrittenPartition",
     "bucket",
+    "changes_between",
     "check_store",
     "connect",
     "diff_partitions",
@@ -224,6 +236,7 @@ __all__ = [
     "read_job",
     "register_bucket",
     "scan_ballista",
+    "table_place",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
@@ -13,20 +13,29 @@ def done_here(sql: str, relation: str, rows: pa.RecordBatchReader | pa.Table) ->
     As at a node times are those of UTC, and the SQL reaches no file, no network and nothing of this process. Raises
     `MissingExtra` where DuckDB is missing, `SqlError` for what fails at the rows, and what reading them raises.
     """
+    return in_an_engine({relation: Given(rows)}, sql)
+
+
+def in_an_engine(relations: Mapping[str, Given], sql: str) -> pa.Table:
+    """What SQL gives over rows under these names. Raises as `done_here`."""
     from ballista_py.engines.duckdb.errors import translate
     from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 
-    given = Given(rows)
-    quoted = '"' + relation.replace('"', '""') + '"'
     with duckdb.connect(":memory:") as connection:
         try:
             connection.execute(LOCKDOWN)
-            connection.register("the rows of a read job", given.reader)
-            connection.execute(f'create table {quoted} as from "the rows of a read job"')  # it may be read twice
+            for name, given in relations.items():
+                connection.register("the rows of a read job", given.reader)
+                quoted = '"' + name.replace('"', '""') + '"'
+                connection.execute(
+                    f'create table {quoted} as from "the rows of a read job"'
+                )  # it may be read twice
+                connection.unregister("the rows of a read job")
             return connection.sql(sql).to_arrow_table()
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            if given.error is not None:
-                raise given.error from None
+            for given in relations.values():
+                if given.error is not None:
+                    raise given.error from None
             raise translate(error, sql) from None
 
 

@@ -94,6 +94,10 @@ class PartitionSearch:
 
     def unprocessed(self) -> Iterator[pa.RecordBatch]:
         """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
+        return (batch for _, batch in self.placed())
+
+    def placed(self) -> Chunks:
+        """The same, each batch with where it begins."""
         at, until_ms = START, self.runtime.monotonic_ms() + PATIENCE_MS
         with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while True:
@@ -107,7 +111,7 @@ class PartitionSearch:
                         for begins, batch in self._rows_of(exchange, at):
                             at = _next(at, begins, batch.num_rows)
                             until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
-                            yield _of_schema(batch, self.partition.base_schema)
+                            yield begins, _of_schema(batch, self.partition.base_schema)
                         return
                     except BallistaError as error:
                         self._pass_over(error, uri)

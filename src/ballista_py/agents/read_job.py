@@ -222,19 +222,13 @@ def read_job(
     table, `TryLater` for a table that is never still, `MissingExtra` without protobuf, and as `connect`.
     """
     plan = _plan(query, table, columns, filter, dialect)
-    plan.hints.CopyFrom(
-        pb.Hints(
-            max_partitions=_from_one_on("max_partitions", max_partitions, 1 << 31),
-            target_bytes=_from_one_on("target_bytes", target_bytes, 1 << 62),
-            lease_ms=_lease_ms(lease),
-        )
-    )
+    plan.hints.CopyFrom(plan_hints(max_partitions=max_partitions, target_bytes=target_bytes, lease=lease))
     if consistency not in _CONSISTENCIES:
         raise ConfigError(f"consistency is {' or '.join(_CONSISTENCIES)}, not {consistency!r}")
     plan.consistency = _CONSISTENCIES[consistency]
     taken = _encodings(encodings)
     runtime = runtime or SystemRuntime()
-    source = _source(url, token, tls)
+    source = source_of(url, token, tls)
     agent = Agent(source, runtime)
     try:
         return ReadJob(source, agent, agent.ask("Plan", plan, "Slices"), runtime, taken)
@@ -256,7 +250,7 @@ def schema_of_read(
     """The columns that a read job would give, as of now; nothing is begun. Raises as `read_job`."""
     plan = _plan(query, table, columns, filter, None)
     plan.schema_only = True
-    agent = Agent(_source(url, token, tls), SystemRuntime())
+    agent = Agent(source_of(url, token, tls), SystemRuntime())
     try:
         return read_schema(agent.ask("Plan", plan, "Slices").schema)
     finally:
@@ -278,6 +272,17 @@ def _plan(
     else:
         plan.scan.CopyFrom(pb.Scan(table=table, columns=columns, filter=condition))
     return plan
+
+
+def plan_hints(
+    *, max_partitions: int | None = None, target_bytes: int | None = None, lease: float | None = None
+) -> Any:
+    """The `Hints` of a plan. Raises `ConfigError` for what cannot be."""
+    return pb.Hints(
+        max_partitions=_from_one_on("max_partitions", max_partitions, 1 << 31),
+        target_bytes=_from_one_on("target_bytes", target_bytes, 1 << 62),
+        lease_ms=_lease_ms(lease),
+    )
 
 
 def _from_one_on(name: str, value: int | None, most: int) -> int:
@@ -305,7 +310,8 @@ def _lease_ms(lease: float | None) -> int:
     return int(lease * 1e3)
 
 
-def _source(url: str, token: str | Secret | None, tls: Tls | None) -> ReadSource:
+def source_of(url: str, token: str | Secret | None, tls: Tls | None) -> ReadSource:
+    """How the cluster is reached."""
     return ReadSource(url=url, token=Secret(token) if isinstance(token, str) else token, tls=tls)
 
 

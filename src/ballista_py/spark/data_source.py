@@ -17,8 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.agents.done_here import done_here
-from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job, rows_of, schema_of_read
+from ballista_py.agents.read_job import Consistency, ReadJob, ReadPartition, read_job, rows_of, schema_of_read
+from ballista_py.agents.table_changes import changes_schema
 from ballista_py.errors import ConfigError, MissingExtra
+from ballista_py.spark.change_stream import ALL, INSERTS, ChangesReader
 from ballista_py.spark.pushed_filters import condition_of
 from ballista_py.transport.security.credentials import Tls
 
@@ -41,6 +43,9 @@ OPTIONS = {
     "encodings": "forms in which rows that nobody processes may come, with commas, the one liked best first: parquet, "
     "vortex (files as they lie on disk, decoded by workers), arrow, arrow+lz4, arrow+zstd; without it as they lie on "
     "disk, but from executors of the same machine",
+    "changes": "of readStream: inserts (as it is without it): rows that come, and one that goes is an error; all: rows "
+    "that come and that go, with a column _change that says which",
+    "startingfrom": "of readStream: begin (as it is without it): rows that are there come first; now",
     "consistency": "snapshot (as it is without it) or decided",
     "maxpartitions": "at most so many partitions",
     "targetbytes": "of data files, for each partition",
@@ -49,7 +54,7 @@ OPTIONS = {
     "tlsca": "the authority that signed the certificates of nodes: a file that every worker has",
 }
 PUSHES = ("full", "filters", "none")
-LEASE_S = 3_600.0
+LEASE_S, STREAM_LEASE_S = 3_600.0, 86_400.0
 
 
 class BallistaDataSource(DataSource):
@@ -66,14 +71,35 @@ class BallistaDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns, as the cluster has them now. Raises `ConfigError` for a type that Spark does not have."""
         asked = self.asked
-        return _spark_schema(
-            schema_of_read(asked["url"], asked.get("query"), **_what(asked, asked.get("filter", "")))
-        )
+        found = schema_of_read(asked["url"], asked.get("query"), **_what(asked, asked.get("filter", "")))
+        return _spark_schema(changes_schema(found) if asked.get("changes") == ALL else found)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         # Spark 4.3 keeps what was pushed for other uses of the dataframe: nobody gets that unasked.
+        if "changes" in self.asked or "startingfrom" in self.asked:
+            raise ConfigError("the options 'changes' and 'startingFrom' are for readStream")
         kind = PushingReader if self.asked.get("push") == "filters" else BallistaReader
         return kind(self.asked, schema)
+
+    def streamReader(self, schema: StructType) -> ChangesReader:  # noqa: N802 - the name is Spark's
+        """What reads the changes of a table. Raises `ConfigError` for options that do not go with it."""
+        asked = self.asked
+        wrong = sorted(asked.keys() & {"query", "columns", "filter", "push", "maxpartitions", "targetbytes"})
+        if wrong:
+            raise ConfigError(f"a stream is of a whole table, without the option '{wrong[0]}': select in Spark")
+        for name, known in (("changes", (INSERTS, ALL)), ("startingfrom", ("begin", "now"))):
+            if asked.get(name, known[0]) not in known:
+                raise ConfigError(f"the option '{name}' is {' or '.join(known)}, not '{asked[name]}'")
+        who = {
+            "url": asked["url"],
+            "table": asked["table"],
+            "consistency": _consistency(asked),
+            "lease": float(_number(asked, "lease") or STREAM_LEASE_S),
+            "token": asked.get("token"),
+            "tls": _what(asked, "")["tls"],
+        }
+        start = asked.get("startingfrom", "begin")
+        return ChangesReader(who, schema, asked.get("changes", INSERTS), start, _spark_schema)
 
 
 class TaskPart(InputPartition):
@@ -164,19 +190,23 @@ def _checked(asked: dict[str, str]) -> dict[str, str]:
 
 
 def _begun(asked: dict[str, str], condition: str, lease: float) -> ReadJob:
-    consistency = asked.get("consistency", "snapshot")
-    if consistency not in ("snapshot", "decided"):
-        raise ConfigError(f"the option 'consistency' is snapshot or decided, not '{consistency}'")
     return read_job(
         asked["url"],
         asked.get("query"),
         max_partitions=_number(asked, "maxpartitions"),
         target_bytes=_number(asked, "targetbytes"),
-        consistency=consistency,  # type: ignore[arg-type]
+        consistency=_consistency(asked),
         lease=lease,
         encodings=_names(asked["encodings"]) if "encodings" in asked else None,
         **_what(asked, condition),
     )
+
+
+def _consistency(asked: dict[str, str]) -> Consistency:
+    found = asked.get("consistency", "snapshot")
+    if found not in ("snapshot", "decided"):
+        raise ConfigError(f"the option 'consistency' is snapshot or decided, not '{found}'")
+    return found  # type: ignore[return-value]
 
 
 def _what(asked: dict[str, str], condition: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 from attrs import define, frozen
 
+from ballista_py.coordinator.reads.places import TablePlaces
 from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadHints, TableReads
 from ballista_py.errors import InvalidData, SqlError, UnsupportedExpression
@@ -25,8 +27,14 @@ class ReadAnswers:
 
     def plan(self, plan: Any, client: str) -> Any:
         """Begin the read job of a `Plan`. Raises as `TableReads.begin`."""
-        writer = None
-        if plan.WhichOneof("what") == "substrait":
+        what, writer = plan.WhichOneof("what"), None
+        one_instant = plan.consistency == pb.CONSISTENCY_SNAPSHOT
+        if what == "place":
+            return self._place(plan, client, one_instant=one_instant)
+        if what == "between":
+            places, lease_ms = TablePlaces(self.reads), plan.hints.lease_ms
+            return _slices(*places.between(plan.between.since, plan.between.until, client, lease_ms=lease_ms))
+        if what == "substrait":
             text, dialect = self._read(plan.substrait), None
             writer = SubstraitRest(plan.substrait)
         else:
@@ -42,8 +50,16 @@ class ReadAnswers:
             prefer_client_processing=plan.hints.prefer_client_processing,
             lease_ms=plan.hints.lease_ms,
         )
-        one_instant = plan.consistency == pb.CONSISTENCY_SNAPSHOT
         return _slices(self.reads.begin(text, hints, client, one_instant=one_instant, writer=writer))
+
+    def _place(self, plan: Any, client: str, *, one_instant: bool) -> Any:
+        asked, lease_ms = plan.place, plan.hints.lease_ms
+        found = TablePlaces(self.reads).begin(
+            asked.table, client, lease_ms=lease_ms, unless=asked.unless, one_instant=one_instant
+        )
+        return pb.Slices(
+            read_id=found.read_id, lease_ms=found.lease_ms, schema=_bytes(found.columns), mark=found.mark
+        )
 
     def _read(self, data: bytes) -> str:
         """The plan of another engine as SQL. Raises `UnsupportedExpression`, `InvalidData` and `MissingExtra`."""
@@ -122,7 +138,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _slices(read: PlannedRead) -> Any:
+def _slices(read: PlannedRead, former: Sequence[int] = ()) -> Any:
     plan, rest = read.plan, None
     if plan.rest is not None:
         rest = pb.Remainder(sql=plan.rest, relation=plan.relation, substrait=read.rest)
@@ -130,7 +146,7 @@ def _slices(read: PlannedRead) -> Any:
         plan=plan.sql,
         schema=_bytes(read.given),
         remainder=rest,
-        partitions=_partitions(read.parts),
+        partitions=_partitions(read.parts, former),
         relation=plan.table,
         base_schema=_bytes(read.base),
         passes_rows=plan.passes_rows and read.base.types == read.given.types,
@@ -138,7 +154,7 @@ def _slices(read: PlannedRead) -> Any:
     return pb.Slices(read_id=read.read_id, lease_ms=read.lease_ms, schema=_bytes(read.output), slices=[one])
 
 
-def _partitions(parts: Iterable[PlacedPart]) -> list[Any]:
+def _partitions(parts: Iterable[PlacedPart], former: Sequence[int] = ()) -> list[Any]:
     return [
         pb.Partition(
             number=part.number,
@@ -150,8 +166,9 @@ def _partitions(parts: Iterable[PlacedPart]) -> list[Any]:
                 for priority, uri in enumerate(part.locations)
             ],
             ticket=part.ticket,
+            former=went,
         )
-        for part in parts
+        for part, went in zip(parts, former or repeat(0), strict=False)
     ]
 
 

@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, words_of
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.reads.changes import EVERY_FILE
 from ballista_py.coordinator.reads.cutting import MAX_PARTS, TARGET_BYTES, Part, parts_of
 from ballista_py.coordinator.reads.planning import PartPlan, part_plan
 from ballista_py.coordinator.reads.snapshot import RunAll, Snapshots
@@ -91,11 +92,11 @@ class TableReads:
     tickets: TicketSigner
     run_all: RunAll = map
     leases: ReadLeases = field(init=False)
-    _snapshots: Snapshots = field(init=False)
+    snapshots: Snapshots = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.leases = ReadLeases(self.store, self.runtime)
-        self._snapshots = Snapshots(self.store, self.runtime, self.run_all)
+        self.snapshots = Snapshots(self.store, self.runtime, self.run_all)
 
     def begin(
         self,
@@ -114,13 +115,12 @@ class TableReads:
         `TryLater` as `Snapshots.of`, and `ConfigError` for too many files.
         """
         _require_query(statement)
-        if hints.lease_ms > LONGEST_MS:
-            raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
+        lease_ms = checked_lease(hints.lease_ms)
         text = self.queries.spelled(statement)
         plan, view = self.queries.planned(text, fresh=True, timed=True)
         made, given, rest = self._divided(text, plan, view, hints, writer)
         table, pmap = view.catalog.tables[made.table], view.catalog.maps[made.table]
-        snapshot = self._snapshots.of(table, pmap, made.partitions, one_instant=one_instant)
+        snapshot = self.snapshots.of(table, pmap, made.partitions, one_instant=one_instant)
         parts = parts_of(
             snapshot.files,
             {partition: pmap.owner(partition) for partition in snapshot.files},
@@ -139,7 +139,6 @@ class TableReads:
             columns=made.columns,
             given=given,
         )
-        lease_ms = hints.lease_ms or LEASE_MS
         read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         digest = self.leases.read(read_id).digest
         return PlannedRead(
@@ -149,7 +148,7 @@ class TableReads:
             plan=made,
             given=given,
             base=plain(files.base),
-            parts=self._placed(read_id, digest, files, range(len(parts)), view, client),
+            parts=self.placed(read_id, digest, files, range(len(parts)), view, client),
             rest=rest,
         )
 
@@ -173,6 +172,13 @@ class TableReads:
         made = part_plan(plan, view.catalog, tables, little=True)
         return made, given_by(made), writer.all_of(made.columns)
 
+    def files_of(self, read_id: str, client: str) -> ReadFiles:
+        """What a read job of this client names. Raises `SnapshotGone`."""
+        lease = self.leases.read(read_id)
+        if lease.client != client:
+            raise SnapshotGone("the read job is over, because it was closed or not renewed in time: read again")
+        return self.leases.files(read_id, lease.digest)
+
     def described(self, statement: str) -> pa.Schema:
         """The columns of the answer that a read job of the query would have. Raises `SqlError`."""
         _require_query(statement)
@@ -186,15 +192,14 @@ class TableReads:
         """Where these parts are served by now, with tickets that count from now on. Raises `SnapshotGone`."""
         if len(numbers) > MAX_LOCATED:
             raise ConfigError(f"at most {MAX_LOCATED:,} partitions of a read job are located at once")
-        lease = self.leases.read(read_id)
-        if lease.client != client:
-            raise SnapshotGone("the read job is over, because it was closed or not renewed in time: read again")
-        files = self.leases.files(read_id, lease.digest)
+        files = self.files_of(read_id, client)
+        if files.plan == EVERY_FILE:
+            raise ConfigError("a place in the history of a table has no partitions: ask for what changed since")
         wrong = [number for number in numbers if number >= len(files.parts)]
         if wrong:
             raise SqlError(f"the read job has {len(files.parts)} partitions, and no number {wrong[0]}")
         view = self.queries.views.refresh([files.table.lower()])
-        return self._placed(read_id, lease.digest, files, numbers, view, client)
+        return self.placed(read_id, self.leases.read(read_id).digest, files, numbers, view, client)
 
     def close(self, read_id: str, client: str) -> None:
         """Keep the files no longer. Harmless for a job that is over."""
@@ -204,7 +209,7 @@ class TableReads:
         """Remove what is left of read jobs that are over; how many objects. A scheduler calls it now and then."""
         return self.leases.tick()
 
-    def _placed(
+    def placed(
         self,
         read_id: str,
         digest: str,
@@ -213,6 +218,7 @@ class TableReads:
         view: ClusterView,
         client: str,
     ) -> tuple[PlacedPart, ...]:
+        """These parts with where they are served, and tickets that count from now on."""
         table = view.catalog.tables.get(files.table)
         pmap = view.catalog.maps.get(files.table)
         is_there = table is not None and pmap is not None and table.folder == files.folder
@@ -246,6 +252,13 @@ class TableReads:
             for name, address in view.addresses.items()
         }
         return {name: location for name, location in found.items() if location is not None}
+
+
+def checked_lease(lease_ms: int) -> int:
+    """For how long a job keeps files without a renewal; 0: as long as is usual. Raises `ConfigError`."""
+    if lease_ms > LONGEST_MS:
+        raise ConfigError(f"a read job keeps files for at most {LONGEST_MS:,} ms without a renewal")
+    return lease_ms or LEASE_MS
 
 
 def _require_query(statement: str) -> None:

@@ -24,10 +24,12 @@ BEHAVIOUR_ALWAYS_ACCEPT: Behaviour
 BEHAVIOUR_ALWAYS_REFUSE: Behaviour
 
 class Plan(_message.Message):
-    __slots__ = ("substrait", "sql", "scan", "hints", "client", "consistency", "dialect", "schema_only")
+    __slots__ = ("substrait", "sql", "scan", "place", "between", "hints", "client", "consistency", "dialect", "schema_only")
     SUBSTRAIT_FIELD_NUMBER: _ClassVar[int]
     SQL_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    BETWEEN_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
@@ -36,12 +38,14 @@ class Plan(_message.Message):
     substrait: bytes
     sql: str
     scan: Scan
+    place: Place
+    between: Between
     hints: Hints
     client: ClientInfo
     consistency: Consistency
     dialect: str
     schema_only: bool
-    def __init__(self, substrait: _Optional[bytes] = ..., sql: _Optional[str] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., hints: _Optional[_Union[Hints, _Mapping]] = ..., client: _Optional[_Union[ClientInfo, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., dialect: _Optional[str] = ..., schema_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, substrait: _Optional[bytes] = ..., sql: _Optional[str] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., hints: _Optional[_Union[Hints, _Mapping]] = ..., client: _Optional[_Union[ClientInfo, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., dialect: _Optional[str] = ..., schema_only: _Optional[bool] = ...) -> None: ...
 
 class Scan(_message.Message):
     __slots__ = ("table", "columns", "filter")
@@ -52,6 +56,22 @@ class Scan(_message.Message):
     columns: _containers.RepeatedScalarFieldContainer[str]
     filter: str
     def __init__(self, table: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., filter: _Optional[str] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("table", "unless")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    UNLESS_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    unless: bytes
+    def __init__(self, table: _Optional[str] = ..., unless: _Optional[bytes] = ...) -> None: ...
+
+class Between(_message.Message):
+    __slots__ = ("since", "until")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    since: str
+    until: str
+    def __init__(self, since: _Optional[str] = ..., until: _Optional[str] = ...) -> None: ...
 
 class Hints(_message.Message):
     __slots__ = ("max_clients", "max_partitions", "target_bytes", "prefer_client_processing", "lease_ms")
@@ -76,16 +96,18 @@ class ClientInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Slices(_message.Message):
-    __slots__ = ("read_id", "lease_ms", "schema", "slices")
+    __slots__ = ("read_id", "lease_ms", "schema", "slices", "mark")
     READ_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     SLICES_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     read_id: str
     lease_ms: int
     schema: bytes
     slices: _containers.RepeatedCompositeFieldContainer[Slice]
-    def __init__(self, read_id: _Optional[str] = ..., lease_ms: _Optional[int] = ..., schema: _Optional[bytes] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ...) -> None: ...
+    mark: bytes
+    def __init__(self, read_id: _Optional[str] = ..., lease_ms: _Optional[int] = ..., schema: _Optional[bytes] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., mark: _Optional[bytes] = ...) -> None: ...
 
 class Slice(_message.Message):
     __slots__ = ("plan", "schema", "remainder", "partitions", "relation", "base_schema", "passes_rows")
@@ -116,20 +138,22 @@ class Remainder(_message.Message):
     def __init__(self, substrait: _Optional[bytes] = ..., sql: _Optional[str] = ..., relation: _Optional[str] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("number", "rows", "bytes", "locations", "ticket", "sections")
+    __slots__ = ("number", "rows", "bytes", "locations", "ticket", "sections", "former")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     SECTIONS_FIELD_NUMBER: _ClassVar[int]
+    FORMER_FIELD_NUMBER: _ClassVar[int]
     number: int
     rows: int
     bytes: int
     locations: _containers.RepeatedCompositeFieldContainer[Location]
     ticket: bytes
     sections: int
-    def __init__(self, number: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., locations: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., ticket: _Optional[bytes] = ..., sections: _Optional[int] = ...) -> None: ...
+    former: int
+    def __init__(self, number: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., locations: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., ticket: _Optional[bytes] = ..., sections: _Optional[int] = ..., former: _Optional[int] = ...) -> None: ...
 
 class Location(_message.Message):
     __slots__ = ("uri", "hints")
