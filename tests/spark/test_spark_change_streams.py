@@ -89,14 +89,14 @@ def test_rows_that_come_are_in_one_batch_each_and_a_repeated_one_is_the_same(str
 
 
 def test_rows_that_go_come_too_where_that_is_asked_for(stream, cluster):
-    cluster.create_table("both", schema=SCHEMA, partition_by=["bucket(4, id)"], primary_key=["id"])
-    cluster.ingest("both", rows_of(0, 300))
-    one = stream("both", changes="all", startingFrom="now")
+    cluster.create_table("twoways", schema=SCHEMA, partition_by=["bucket(4, id)"], primary_key=["id"])
+    cluster.ingest("twoways", rows_of(0, 300))
+    one = stream("twoways", changes="all", startingFrom="now")
     one.run()
     assert sum(one.rows().values()) == 0
-    cluster.sql("update both set word = 'u' where id < 10")
-    cluster.sql("delete from both where id between 20 and 24")
-    cluster.ingest("both", rows_of(300, 310))
+    cluster.sql("update twoways set word = 'u' where id < 10")
+    cluster.sql("delete from twoways where id between 20 and 24")
+    cluster.ingest("twoways", rows_of(300, 310))
     one.run()
     kinds = Counter("delete" if "'delete'" in row else "insert" for row in one.rows().elements())
     assert kinds == {"delete": 15, "insert": 20}

@@ -61,8 +61,8 @@ class ChangesReader(DataSourceStreamReader):
         self._kind = kind
         self._start = start
         self._spark_schema = spark_schema
-        self._places: dict[str, TablePlace] = {}
-        self._jobs: list[TableChanges] = []
+        self._places: dict[str, TablePlace] = {}  # in the order of the table's history
+        self._jobs: dict[str, TableChanges] = {}  # up to which place
 
     def initialOffset(self) -> Offset:  # noqa: N802 - the name is Spark's, as those of all methods below
         """Before the first row, or where the table is now."""
@@ -82,7 +82,7 @@ class ChangesReader(DataSourceStreamReader):
             return []
         since = self._place_of(start) if start["read_id"] else None
         job = changes_between(since, self._place_of(end), lease=self._who["lease"])
-        self._jobs.append(job)
+        self._jobs[end["read_id"]] = job
         found = job.schema if self._kind == ALL else pa.schema(list(job.schema)[:-1])
         if self._spark_schema(found).simpleString() != self._columns.simpleString():  # streams know no NOT NULL
             raise ConfigError(
@@ -110,20 +110,22 @@ class ChangesReader(DataSourceStreamReader):
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
     def commit(self, end: Offset) -> None:
-        """Let go of what lies before an offset."""
-        for job in self._jobs:
-            job.close()
-        self._jobs.clear()
-        for read_id in [one for one in self._places if one != end["read_id"]]:
-            self._places.pop(read_id).close()
+        """Let go of what lies before an offset: Spark asks for the one after it before it says so."""
+        known = list(self._places)
+        if end["read_id"] in known:
+            before = known[: known.index(end["read_id"])]
+            for read_id in before:
+                self._places.pop(read_id).close()
+            for read_id in [one for one in self._jobs if one in {*before, end["read_id"]}]:
+                self._jobs.pop(read_id).close()
 
     def stop(self) -> None:
         """Let go of the last batch. The place where the stream goes on is kept until its lease ends."""
-        for job in self._jobs:
+        for job in self._jobs.values():
             job.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_jobs": [], "_places": {}}
+        return {**self.__dict__, "_jobs": {}, "_places": {}}
 
     def _offset(self, place: TablePlace) -> Offset:
         self._places[place.read_id] = place
