@@ -74,3 +74,9 @@ def test_a_node_keeps_nothing_of_what_reads_words_for_people():
     run = [sys.executable, "-c", program, *words, "--allow-insecure-connections"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=True)
     assert not {"typer", "pydantic", "rich", "prompt_toolkit"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["ballista_py", "ballista_py.node"])
+def test_it_runs_as_a_module_too(module):
+    said = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("ballista-py ")

@@ -1,4 +1,4 @@
-"""`ballista-py`, which is also `python -m ballista_py.node`."""
+"""`ballista-py`, which is also `python -m ballista_py` and `python -m ballista_py.node`."""
 
 import os
 import sys
