@@ -59,6 +59,11 @@ class Commands(LazyGroup):
             "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive their scheduler, and their results."
         ),
         "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
+        "table-server": Later(
+            "ballista_py.node.cli.table_server",
+            "table_server_app",
+            "Serve a folder of Parquet files to readers in parallel.",
+        ),
         "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),
     }
 
