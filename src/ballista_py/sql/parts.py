@@ -145,26 +145,24 @@ def require_condition(text: str) -> None:
         raise SqlError("the filter is more than a condition: write a query")
 
 
-def gives_columns(fragment_sql: str, columns: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether the SQL of a fragment gives just these columns of a table, which has the columns `names`, of every row.
+def columns_given(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...] | None:
+    """The columns that the SQL of a fragment gives of every row of a table with the columns `names`, if that is all.
 
-    >>> gives_columns("SELECT b, a FROM t", ["b", "a"], ["a", "b"]), gives_columns("SELECT * FROM t", ["a"], ["a"])
-    (True, True)
-    >>> gives_columns("SELECT a FROM t WHERE a > 1", ["a"], ["a"]), gives_columns("SELECT a AS b FROM t", ["a"], ["a"])
-    (False, False)
-    >>> gives_columns("SELECT b, a FROM t", ["a", "b"], ["a", "b"])
-    False
+    >>> columns_given("SELECT b, a FROM t", ["a", "b"]), columns_given("SELECT * FROM t", ["a", "b"])
+    (('b', 'a'), ('a', 'b'))
+    >>> columns_given("SELECT a FROM t WHERE a > 1", ["a"]), columns_given("SELECT a AS b FROM t", ["a"])
+    (None, None)
     """
     tree = _tree(fragment_sql)
     if not isinstance(tree, exp.Select) or {name for name, value in tree.args.items() if value} - _PLAIN:
-        return False
+        return None
     if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
-        return list(columns) == list(names) and not any(tree.expressions[0].args.values())
+        return None if any(tree.expressions[0].args.values()) else tuple(names)
     given = [one.this if isinstance(one, exp.Alias) else one for one in tree.expressions]
-    if not all(isinstance(one, exp.Column) and not isinstance(one.this, exp.Star) for one in given):
-        return False
+    if not all(isinstance(one, exp.Column) and one.name in names for one in given):
+        return None
     same = all(one.name == shown.alias_or_name for one, shown in zip(given, tree.expressions, strict=True))
-    return same and [one.name for one in given] == list(columns)
+    return tuple(one.name for one in given) if same else None
 
 
 _PLAIN = {"expressions", "from_", "from", "kind"}

@@ -15,7 +15,11 @@ from ballista_py.transport.security.signed_tickets import SKEW_MS, TICKET_MS
 from ballista_py.transport.table_read.plain_tickets import PLAIN_PURPOSE, PlainPiece, PlainTicket
 
 TICKET = PlainTicket(
-    read_id="i.r", client="ada", columns=("id", "größe"), as_they_are=False, pieces=(PlainPiece("t/a", 9, "v", 0, 2),)
+    read_id="i.r",
+    client="ada",
+    columns=("id", "größe"),
+    as_they_are=False,
+    pieces=(PlainPiece("t/a", 9, "v", 0, 2),),
 )
 
 
@@ -44,7 +48,8 @@ def test_whoever_has_the_secret_reads_what_was_said():
 
 
 @pytest.mark.parametrize(
-    "other", [tickets(secret="t" * 32), tickets(purpose=b"another"), tickets(now_ms=1e12 + TICKET_MS + SKEW_MS + 1)]
+    "other",
+    [tickets(secret="t" * 32), tickets(purpose=b"another"), tickets(now_ms=1e12 + TICKET_MS + SKEW_MS + 1)],
 )
 def test_of_another_secret_purpose_or_time_it_is_none(other):
     with pytest.raises(Unauthenticated):

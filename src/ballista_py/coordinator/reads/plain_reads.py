@@ -25,10 +25,10 @@ from ballista_py.coordinator.reads.service import (
     turned,
 )
 from ballista_py.coordinator.reads.snapshot import RunAll
-from ballista_py.errors import ConfigError, SnapshotGone, SqlError, TryLater
+from ballista_py.errors import ConfigError, PartitionsUnassigned, SnapshotGone, SqlError, TryLater, Unsupported
 from ballista_py.partitions.columns import plain
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parts import gives_columns
+from ballista_py.sql.parts import columns_given
 from ballista_py.storage.plain.footers import PlainSection, sections_of
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, MAX_OPEN
 from ballista_py.transport.flight.wire import to_json
@@ -165,12 +165,20 @@ class PlainReads:
         require_query(statement)
         if hints.lease_ms > LONGEST_MS:
             raise ConfigError(f"a read job lasts at most {LONGEST_MS:,} ms without a renewal")
-        text = self.queries.spelled(statement)
+        try:
+            text = self.queries.spelled(statement)
+        except PartitionsUnassigned:  # a part of it asks for rows first
+            raise Unsupported(
+                "a table server looks at no rows itself: say with IN which values a PIVOT is for"
+            ) from None
         plan, view = self.queries.planned(text, fresh=True, timed=True)
         made, given, rest = divided(self.queries, text, plan, view, writer, little=True)
         schema = view.catalog.schemas[made.table]
+        columns = columns_given(made.sql, schema.names)
+        if columns is not None and len(set(columns)) == len(columns):
+            made = evolve(made, columns=columns)
         base = pa.schema([schema.field(name) for name in made.columns])
-        as_they_are = given.equals(base) and gives_columns(made.sql, made.columns, schema.names)
+        as_they_are = columns == made.columns and given.equals(base)
         parts = self._parts(made.table, schema, hints, one_instant=one_instant)
         lease_ms = hints.lease_ms or LEASE_MS
         read_id = self.jobs.take(client, made.columns, as_they_are, parts, lease_ms)

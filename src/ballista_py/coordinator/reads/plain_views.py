@@ -8,7 +8,14 @@ from hashlib import sha256
 from attrs import define, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.errors import BallistaError, SnapshotGone, StoreUnavailable, TryLater, Unsupported
+from ballista_py.errors import (
+    BallistaError,
+    DocumentUnreadable,
+    SnapshotGone,
+    StoreUnavailable,
+    TryLater,
+    Unsupported,
+)
 from ballista_py.partitions.columns import two_alike
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
@@ -94,6 +101,8 @@ class FolderViews:
                 specs[name] = self._spec(name, files[0])
             except SnapshotGone:
                 unusable[name] = TryLater(f"the files of table '{name}' are being changed: read again")
+            except DocumentUnreadable as error:
+                unusable[name] = Unsupported(f"table '{name}' cannot be read: {error}")
             except BallistaError as error:
                 unusable[name] = error
         passing = any(isinstance(error, TryLater | StoreUnavailable) for error in unusable.values())

@@ -23,10 +23,10 @@ from ballista_py.engines.apart.shares import least_budget
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.apart.workers import Options, Workers
 from ballista_py.engines.duckdb.engine import DuckDBEngine
-from ballista_py.errors import ConfigError, TransportError, Unsupported
+from ballista_py.errors import ConfigError, TransportError
 from ballista_py.logs import log_event
 from ballista_py.memory_budget import MemoryBudget
-from ballista_py.node.engine_processes import WATCH_MS, EngineProcess, memory_bytes, own_bytes
+from ballista_py.node.engine_processes import WATCH_MS, EngineProcess, memory_bytes, own_bytes, require_amount
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.loops import Loop
 from ballista_py.node.table_server.parts import FolderParts
@@ -83,6 +83,7 @@ class TableServerSettings:
     def __attrs_post_init__(self) -> None:
         for one in (self.listen, *self.also, *([] if self.advertise is None else [self.advertise])):
             Address.parse(one)
+        require_amount(self.memory_limit)
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ConfigError("--tls-key-file: a certificate needs its key, and a key its certificate")
         if self.tls() is None and not self.allow_insecure_connections:
@@ -197,7 +198,7 @@ def _reads(
 
 
 def _open_no_legs(*_asked: object) -> Any:
-    raise Unsupported("a table server looks at no rows itself: say with IN which values a PIVOT is for")
+    raise AssertionError("nothing is planned to be run here")
 
 
 def _listen(settings: TableServerSettings, reads: PlainReads, budget: MemoryBudget) -> FlightServer:

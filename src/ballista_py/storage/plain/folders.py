@@ -117,14 +117,12 @@ class LocalFolder:
     def open(self, file: PlainFile) -> Iterator[PinnedFile]:
         """See `PlainFolder`."""
         try:
-            opened = open(
-                os.open(os.path.join(self.root, file.path), os.O_RDONLY | os.O_CLOEXEC), "rb", buffering=0
-            )  # noqa: SIM115
+            number = os.open(os.path.join(self.root, file.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise gone(file.path) from None
             raise _unreadable(file.path, error) from None
-        with opened:
+        with open(number, "rb", buffering=0) as opened:
             pinned = _LocalVersion(opened, file)
             pinned.check()
             yield pinned

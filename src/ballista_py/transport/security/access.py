@@ -36,7 +36,7 @@ from ballista_py.transport.flight.commands import (
 )
 
 Kind = Literal["scheduler", "executor", "client", "viewer", "ticket", "anyone"]
-PortName = Literal["public", "control", "data", "parts", "table server", "http", "metrics"]
+PortName = Literal["public", "control", "data", "parts", "tables", "http", "metrics"]
 SHOWN_CHARS = 80
 
 METADATA = (
@@ -174,7 +174,7 @@ PARTS = Access(
     },
 )
 TABLE_SERVER = Access(
-    "table server",
+    "tables",
     {
         **_each(["DoAction"], (MEMBERS, *READ_ACTIONS), "client"),
         **_each(["DoExchange"], ["table_read"], "ticket", "client"),
@@ -204,7 +204,7 @@ PORTS: Mapping[PortName, Access] = {
     "control": CONTROL,
     "data": DATA,
     "parts": PARTS,
-    "table server": TABLE_SERVER,
+    "tables": TABLE_SERVER,
     "http": HTTP,
     "metrics": METRICS,
 }
