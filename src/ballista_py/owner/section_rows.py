@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ballista_py.errors import InvalidData
 from ballista_py.transport.table_read.exchange import PartAnswer
-from ballista_py.transport.table_read.tokens.positions import Position
+from ballista_py.transport.table_read.tokens.positions import START, Position
 
 S = TypeVar("S")
 
@@ -25,7 +25,7 @@ def section_rows(
 
     Raises `InvalidData` for a section that there is not; the batches raise what reading them raises.
     """
-    if begin.section >= len(sections):
+    if begin.section >= len(sections) and begin != START:
         raise InvalidData(
             f"partition {number} of the read job has {len(sections)} sections, and none {begin.section}"
         )

@@ -145,29 +145,6 @@ def require_condition(text: str) -> None:
         raise SqlError("the filter is more than a condition: write a query")
 
 
-def columns_given(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...] | None:
-    """The columns that the SQL of a fragment gives of every row of a table with the columns `names`, if that is all.
-
-    >>> columns_given("SELECT b, a FROM t", ["a", "b"]), columns_given("SELECT * FROM t", ["a", "b"])
-    (('b', 'a'), ('a', 'b'))
-    >>> columns_given("SELECT a FROM t WHERE a > 1", ["a"]), columns_given("SELECT a AS b FROM t", ["a"])
-    (None, None)
-    """
-    tree = _tree(fragment_sql)
-    if not isinstance(tree, exp.Select) or {name for name, value in tree.args.items() if value} - _PLAIN:
-        return None
-    if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
-        return None if any(tree.expressions[0].args.values()) else tuple(names)
-    given = [one.this if isinstance(one, exp.Alias) else one for one in tree.expressions]
-    if not all(isinstance(one, exp.Column) and one.name in names for one in given):
-        return None
-    same = all(one.name == shown.alias_or_name for one, shown in zip(given, tree.expressions, strict=True))
-    return tuple(one.name for one in given) if same else None
-
-
-_PLAIN = {"expressions", "from_", "from", "kind"}
-
-
 def rows_of(fragment_sql: str, table: str, columns: Sequence[str]) -> str:
     """The SQL that gives these columns of the rows that a fragment over a table looks at.
 

@@ -28,7 +28,6 @@ from ballista_py.coordinator.reads.snapshot import RunAll
 from ballista_py.errors import ConfigError, PartitionsUnassigned, SnapshotGone, SqlError, TryLater, Unsupported
 from ballista_py.partitions.columns import plain
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parts import columns_given
 from ballista_py.storage.plain.footers import PlainSection, sections_of
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, MAX_OPEN
 from ballista_py.transport.flight.wire import to_json
@@ -174,11 +173,8 @@ class PlainReads:
         plan, view = self.queries.planned(text, fresh=True, timed=True)
         made, given, rest = divided(self.queries, text, plan, view, writer, little=True)
         schema = view.catalog.schemas[made.table]
-        columns = columns_given(made.sql, schema.names)
-        if columns is not None and len(set(columns)) == len(columns):
-            made = evolve(made, columns=columns)
         base = pa.schema([schema.field(name) for name in made.columns])
-        as_they_are = columns == made.columns and given.equals(base)
+        as_they_are = made.passes_rows and base.types == given.types
         parts = self._parts(made.table, schema, hints, one_instant=one_instant)
         lease_ms = hints.lease_ms or LEASE_MS
         read_id = self.jobs.take(client, made.columns, as_they_are, parts, lease_ms)
@@ -250,8 +246,8 @@ class PlainReads:
             )
             yield PlacedPart(
                 number=number,
-                rows=sum(one.rows for one in part),
-                data_bytes=sum(one.bytes for one in part),
+                rows=sum([one.rows for one in part]),
+                data_bytes=sum([one.bytes for one in part]),
                 sections=len(part),
                 locations=tuple(turned(self.locations, number)),
                 ticket=to_json(self.tickets.issue(ticket.to_json())),

@@ -122,10 +122,11 @@ class LocalFolder:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise gone(file.path) from None
             raise _unreadable(file.path, error) from None
+        if _version_of(os.fstat(number)) != file.version:  # it may be a folder by now
+            os.close(number)
+            raise gone(file.path)
         with open(number, "rb", buffering=0) as opened:
-            pinned = _LocalVersion(opened, file)
-            pinned.check()
-            yield pinned
+            yield _LocalVersion(opened, file)
 
     def _look(self, prefix: str) -> tuple[list[PlainFile], float]:
         """The files, and when one of them was changed last."""

@@ -114,11 +114,13 @@ def sections_of(file: PlainFile, shape: PlainShape, target_bytes: int) -> list[P
     """
     found: list[PlainSection] = []
     for number, (rows, size) in enumerate(shape.groups):
+        if not rows:
+            continue
         if found and found[-1].bytes + size <= target_bytes:
             last = found[-1]
             count = number + 1 - last.first
             found[-1] = evolve(last, count=count, rows=last.rows + rows, bytes=last.bytes + size)
-        elif rows:
+        else:
             found.append(PlainSection(file=file, first=number, count=1, rows=rows, bytes=size))
     return found
 
