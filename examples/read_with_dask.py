@@ -1,6 +1,6 @@
 """A table as a Dask dataframe: each partition of a read job is one of the dataframe's, fetched where it is worked on.
 
-    python examples/read_with_dask.py ballista://scheduler:50051 orders
+python examples/read_with_dask.py ballista://scheduler:50051 orders
 """
 
 from __future__ import annotations

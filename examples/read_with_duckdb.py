@@ -1,6 +1,6 @@
 """A table in DuckDB and pyarrow: a reader of record batches for each partition, many at once.
 
-    python examples/read_with_duckdb.py ballista://scheduler:50051 orders
+python examples/read_with_duckdb.py ballista://scheduler:50051 orders
 """
 
 from __future__ import annotations

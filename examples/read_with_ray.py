@@ -1,6 +1,6 @@
 """A table as a Ray dataset: each partition of a read job is a read task, which runs where Ray has room for it.
 
-    python examples/read_with_ray.py ballista://scheduler:50051 orders
+python examples/read_with_ray.py ballista://scheduler:50051 orders
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from tests.cluster.table_servers import serving
 
 from ballista_py import LocalCluster
-from tests.cluster.table_servers import serving
 
 pytestmark = pytest.mark.cluster
 

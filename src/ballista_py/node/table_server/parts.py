@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pyarrow as pa
 from attrs import define, evolve, field
@@ -11,7 +12,6 @@ from attrs import define, evolve, field
 from ballista_py.coordinator.reads.plain_reads import OpenReads
 from ballista_py.errors import InvalidData, TryLater, Unauthenticated
 from ballista_py.memory_budget import MemoryBudget
-from ballista_py.node.part_places import RETRY_AFTER_MS, ROOM_MS, PartPlaces
 from ballista_py.owner.section_rows import section_rows
 from ballista_py.storage.formats.parquet import ROW_GROUP_ROWS
 from ballista_py.storage.plain.folders import PlainFile
@@ -22,6 +22,9 @@ from ballista_py.transport.table_read.exchange import OnHold, Outcome, PartAnswe
 from ballista_py.transport.table_read.plain_tickets import PlainPiece, PlainTicket
 from ballista_py.transport.table_read.tokens.positions import Position
 
+OPEN_OF_CLIENT = 64  # exchanges; one whose rows nobody takes holds up its client, and nobody else
+RETRY_AFTER_MS = 200
+ROOM_MS = 1_000.0  # to wait for room in the memory of the server
 DECODED = 4  # times the bytes of a row group: it is read, decoded, written and sent
 
 
@@ -29,17 +32,20 @@ DECODED = 4  # times the bytes of a row group: it is read, decoded, written and 
 class FolderParts:
     """Gives the parts that tickets of this server name, or of others with its secret. Safe to share between threads.
 
-    What asks for more than columns is refused, always. A job that was begun here and is over is `SnapshotGone`.
+    What asks for more than columns is refused, always. A job that was begun here and is over is `SnapshotGone`. Of one
+    client at most `OPEN_OF_CLIENT` are open: further ones are put on hold, as are rows that find no room in the
+    `budget`.
     """
 
     files: PlainFiles
     tickets: SecretTickets
     jobs: OpenReads
     budget: MemoryBudget
-    _places: PartPlaces = field(init=False)
+    _opened: dict[object, str] = field(init=False, factory=dict)  # whose
+    _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._places = PartPlaces(self.files.runtime)
+        self._lock = self.files.runtime.lock()
 
     def open_part(self, request: PartRequest, context: CallContext) -> Outcome:
         """See `PartServer`."""
@@ -50,11 +56,12 @@ class FolderParts:
         if not ticket.pieces:
             raise InvalidData("the ticket names no files")
         place = object()
-        held = self._places.take(place, ticket.client, process=False)
-        if held is not None:
-            return held
+        with self._lock:
+            if sum(client == ticket.client for client in self._opened.values()) >= OPEN_OF_CLIENT:
+                return OnHold(RETRY_AFTER_MS)
+            self._opened[place] = ticket.client
         with ExitStack() as up:
-            up.callback(self._places.leave, place)
+            up.callback(self._opened.pop, place, None)
             sections = [self._section(piece) for piece in ticket.pieces]
             try:
                 room = self.budget.begin(DECODED * self._largest(sections), ticket.client, wait_ms=ROOM_MS)
