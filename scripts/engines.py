@@ -6,7 +6,6 @@ It has ballista_py as it is here, with what it needs, by `constraints.txt`. The 
 them: Ray alone is 250 MB. Prints the path of its Python. What was made by the same words is taken as it is.
 """
 
-
 from __future__ import annotations
 
 import shutil

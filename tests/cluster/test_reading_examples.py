@@ -1,4 +1,4 @@
-"""What stands in examples/ works as it stands there, on a cluster and on plain files, in processes of other engines.
+"""What stands in docs/examples/reading/ works as it stands there, on a cluster and on plain files, in processes of other engines.
 
 Dask and Ray are not in the development environment: `scripts/engines.py` makes one for them, which takes minutes.
 """
@@ -63,7 +63,7 @@ def engines():
 
 def said(python: str | Path, example: str, *words: str) -> list[str]:
     """The lines that an example prints."""
-    command = [str(python), str(ROOT / "examples" / f"{example}.py"), *words]
+    command = [str(python), str(ROOT / "docs" / "examples" / "reading" / f"{example}.py"), *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-4_000:]
@@ -97,8 +97,12 @@ def test_ray_reads_partitions_in_parallel(url, engines):
 def test_the_guide_shows_what_the_examples_do(engine):
     """Its code stands in the example, line by line."""
     guide = (ROOT / "docs" / "guide-reading.md").read_text()
-    example = (ROOT / "examples" / f"read_with_{engine}.py").read_text()
-    shown = guide.partition(f"examples/read_with_{engine}.py")[2].partition("```python\n")[2].partition("```")[0]
+    example = (ROOT / "docs" / "examples" / "reading" / f"read_with_{engine}.py").read_text()
+    shown = (
+        guide.partition(f"docs/examples/reading/read_with_{engine}.py")[2]
+        .partition("```python\n")[2]
+        .partition("```")[0]
+    )
     lines = [line.strip() for line in shown.splitlines() if line.strip() and not line.strip().startswith("#")]
     assert len(lines) > 3
     known = {line.strip() for line in example.splitlines()}
