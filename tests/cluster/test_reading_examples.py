@@ -1,4 +1,4 @@
-"""What stands in docs/examples/reading/ works as it stands there, on a cluster and on plain files, in processes of other engines.
+"""What stands in docs/examples/reading/ works as it stands there, on a cluster and on plain files.
 
 Dask and Ray are not in the development environment: `scripts/engines.py` makes one for them, which takes minutes.
 """

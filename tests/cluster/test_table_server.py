@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
-from tests.cluster.table_servers import INSECURE, TableServer, client, s3_server, serving
+from tests.cluster.table_servers import INSECURE, client, s3_server, serving
 
 from ballista_py import connect, read_job, scan_ballista
 from ballista_py.agents import partition_search
@@ -366,8 +366,7 @@ def test_a_server_that_is_started_again_knows_its_tickets_and_no_jobs(folder, tm
     job.close()
 
 
-def test_it_stops_when_it_is_told_to(folder):
-    server = TableServer(str(folder), INSECURE)
+def test_it_stops_when_it_is_told_to(server):
     with read_job(server.url, table="t") as job:
         assert job.read().num_rows == 5_000
         assert server.stop() == 0

@@ -127,10 +127,14 @@ def test_a_secret_file_is_a_long_text(tmp_path):
     file = tmp_path / "secret"
     file.write_text("  " + "x" * 32 + "\n")
     assert read_ticket_secret(str(file)).reveal() == "x" * 32
-    for data, said in ((b"x" * 31, "fewer than 32"), (b"\xff" * 40, "no text")):
+    for data, said in ((b"x" * 31, "fewer than 32"), (b"\xff" * 40, "not UTF-8")):
         file.write_bytes(data)
         with pytest.raises(ConfigError, match=said):
             read_ticket_secret(str(file))
+    file.write_bytes(b"x" * 32)
+    file.chmod(0o606)
+    with pytest.raises(ConfigError, match="written by everybody"):
+        read_ticket_secret(str(file))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_ticket_secret(str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="cannot be read"):

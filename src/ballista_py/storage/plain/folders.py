@@ -108,7 +108,8 @@ class LocalFolder:
         """See `PlainFolder`. Links to folders are not followed."""
         for _ in range(MAX_LOOKS):
             found, changed_ms = self._look(prefix)
-            if abs(self.runtime.wall_ms() - changed_ms) > SETTLE_MS:
+            now_ms = self.runtime.wall_ms()
+            if all(abs(now_ms - one) > SETTLE_MS for one in changed_ms):
                 return found
             self.runtime.sleep_ms(SETTLE_MS)
         raise TryLater("files of the folder are being changed all the time: read again when that is done")
@@ -128,10 +129,10 @@ class LocalFolder:
         with open(number, "rb", buffering=0) as opened:
             yield _LocalVersion(opened, file)
 
-    def _look(self, prefix: str) -> tuple[list[PlainFile], float]:
-        """The files, and when one of them was changed last."""
+    def _look(self, prefix: str) -> tuple[list[PlainFile], list[float]]:
+        """The files, and when each of them was changed last, whatever was written as its time."""
         found: list[PlainFile] = []
-        changed_ns = 0
+        changed_ms: list[float] = []
         waiting = [""]
         while waiting:
             folder = waiting.pop()
@@ -156,10 +157,10 @@ class LocalFolder:
                     continue  # removed meanwhile
                 if not path.startswith(prefix):
                     continue
-                changed_ns = max(changed_ns, seen.st_ctime_ns, seen.st_mtime_ns)
+                changed_ms.append(seen.st_ctime_ns / 1e6)
                 odd = _odd(path) if stat.S_ISREG(seen.st_mode) else "no regular file"
                 found.append(PlainFile(path=path, size=seen.st_size, version=_version_of(seen), odd=odd))
-        return sorted(found, key=lambda file: file.path), changed_ns / 1e6
+        return sorted(found, key=lambda file: file.path), changed_ms
 
 
 class _LocalVersion:

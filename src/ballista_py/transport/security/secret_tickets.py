@@ -9,6 +9,7 @@ import base64
 import hmac
 from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
@@ -16,12 +17,11 @@ from attrs import field, frozen
 from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
-from ballista_py.short_file import read_short_file
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.security.signed_tickets import TICKET_MS, changed, check_time
+from ballista_py.transport.security.tokens import read_lines
 
 MIN_SECRET_CHARS = 32
-MAX_SECRET_BYTES = 4 << 10
 _FIELDS = frozenset(("body", "signature"))
 
 
@@ -59,13 +59,11 @@ class SecretTickets:
 
 
 def read_ticket_secret(path: str) -> Secret:
-    """The secret in a file, without blanks around it. Raises `ConfigError` for one that is too short or no text."""
-    try:
-        text = read_short_file(path, MAX_SECRET_BYTES).decode().strip()
-    except OSError as error:
-        raise ConfigError(f"secret file '{path}' cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"secret file '{path}' is no text") from None
+    """The secret in a file, without blanks around it.
+
+    Raises `ConfigError` for one that is too short or no text, and for a file that everybody can write to.
+    """
+    text = "\n".join(read_lines(Path(path), "the secret of tickets")).strip()
     if len(text) < MIN_SECRET_CHARS:
         raise ConfigError(
             f"the secret in '{path}' has fewer than {MIN_SECRET_CHARS} characters: take that of 'openssl rand -hex 32'"
