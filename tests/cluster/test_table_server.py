@@ -18,6 +18,7 @@ from tests.cluster.table_servers import INSECURE, client, s3_server, serving
 
 from ballista_py import connect, read_job, scan_ballista
 from ballista_py.agents import partition_search
+from ballista_py.agents.agent import Agent, ReadSource
 from ballista_py.agents.partition_search import PartitionSearch
 from ballista_py.errors import (
     BallistaError,
@@ -35,6 +36,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.table_read.messages import pb
 
 pytestmark = pytest.mark.cluster
 
@@ -250,6 +252,11 @@ def test_statements_and_made_up_requests_are_refused(shared):
         read_job(shared.url, "drop table t")
     with pytest.raises(ConfigError, match="at most"):
         read_job(shared.url, table="t", lease=1e6)
+    agent = Agent(ReadSource(url=shared.url), SystemRuntime())
+    for plan in (pb.Plan(place=pb.Place(table="t")), pb.Plan(between=pb.Between())):
+        with pytest.raises(Unsupported, match="no history"):
+            agent.ask("Plan", plan, "Slices")
+    agent.close()
 
 
 def forged(partition, change):

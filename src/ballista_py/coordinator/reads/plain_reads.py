@@ -21,6 +21,7 @@ from ballista_py.coordinator.reads.service import (
     PlacedPart,
     PlannedRead,
     ReadHints,
+    checked_lease,
     require_query,
     turned,
 )
@@ -29,7 +30,7 @@ from ballista_py.errors import ConfigError, PartitionsUnassigned, SnapshotGone, 
 from ballista_py.partitions.columns import plain
 from ballista_py.runtime import Runtime
 from ballista_py.storage.plain.footers import PlainSection, sections_of
-from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, MAX_OPEN
+from ballista_py.storage.reads.leases import LONGEST_MS, MAX_OPEN
 from ballista_py.transport.flight.wire import to_json
 from ballista_py.transport.security.secret_tickets import SecretTickets
 from ballista_py.transport.table_read.plain_tickets import PlainPiece, PlainTicket
@@ -162,8 +163,7 @@ class PlainReads:
         """See `TableReads.begin`. Raises as that; `SchemaMismatch` for files of a table that have other columns than
         the first one, and `TryLater` where files are changed while their footers are read."""
         require_query(statement)
-        if hints.lease_ms > LONGEST_MS:
-            raise ConfigError(f"a read job lasts at most {LONGEST_MS:,} ms without a renewal")
+        lease_ms = checked_lease(hints.lease_ms)
         try:
             text = self.queries.spelled(statement)
         except PartitionsUnassigned:  # a part of it asks for rows first
@@ -176,7 +176,6 @@ class PlainReads:
         base = pa.schema([schema.field(name) for name in made.columns])
         as_they_are = made.passes_rows and base.types == given.types
         parts = self._parts(made.table, schema, hints, one_instant=one_instant)
-        lease_ms = hints.lease_ms or LEASE_MS
         read_id = self.jobs.take(client, made.columns, as_they_are, parts, lease_ms)
         job = self.jobs.find(read_id, client)
         return PlannedRead(
