@@ -8,6 +8,9 @@ import pickle
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from decimal import Decimal
 
 import polars as pl
 import pyarrow as pa
@@ -182,6 +185,52 @@ def test_what_is_no_table_says_why_and_others_are_read_on(folder):
             read_job(server.url, table="missing")
         with read_job(server.url, "select count(*) as n from t") as job:
             assert job.read()["n"].to_pylist() == [5_000]
+
+
+def test_values_of_every_type_and_tables_without_rows_come_as_they_are(tmp_path):
+    pair = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    rows = pa.table(
+        {
+            "small": pa.array([-128, None, 127], pa.int8()),
+            "wide": pa.array([0, None, (1 << 64) - 1], pa.uint64()),
+            "real": pa.array([float("nan"), None, -0.0], pa.float64()),
+            "money": pa.array([Decimal("1.50"), None, Decimal("99999.99")], pa.decimal128(7, 2)),
+            "day": pa.array([date(1, 1, 1), None, date(9999, 12, 31)], pa.date32()),
+            "at": pa.array([0, None, 1], pa.timestamp("us", "UTC")),
+            "fine": pa.array([1, None, 3], pa.timestamp("ns")),
+            "bytes": pa.array([b"\xff", None, b""]),
+            "many": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+            "both": pa.array([(1, "x"), None, (2, None)], pair),
+            "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+            "coded": pa.array(["a", None, "a"]).dictionary_encode(),
+            "large": pa.array(["x", None, ""], pa.large_string()),
+            'odd "name': pa.array([1, 2, 3]),
+        }
+    )
+    pq.write_table(rows, tmp_path / "größe 1.parquet")
+    pq.write_table(rows.slice(0, 0), tmp_path / "empty.parquet")
+    time.sleep(0.06)
+    with serving(tmp_path) as server:
+        for query in (None, 'select * from "größe 1" where "odd ""name" > 0'):
+            with read_job(server.url, query, table=None if query else "größe 1") as job:
+                assert list(map(repr, job.read().to_pylist())) == list(map(repr, rows.to_pylist()))
+        with read_job(server.url, table="empty") as job:
+            assert job.read().num_rows == 0
+            assert job.schema.names == rows.column_names
+        with read_job(server.url, "select count(*) as n from empty") as job:
+            assert job.read().to_pylist() == [{"n": 0}]
+
+
+def test_many_clients_at_once_and_a_folder_that_grows_meanwhile(server, folder):
+    def read(number: int) -> bool:
+        if number % 4 == 0:
+            pq.write_table(rows_of(0, 10), folder / f"more{number}.parquet")
+        time.sleep(0.1)
+        with read_job(server.url, table="t", target_bytes=4_000, consistency="decided") as job:
+            return job.read().sort_by("id").equals(rows_of(0, 5_000))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(read, range(24)))
 
 
 def test_a_job_shows_the_files_of_its_beginning_or_is_gone(server, folder):
