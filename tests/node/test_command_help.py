@@ -30,7 +30,7 @@ def walk(words=()):
         return  # the testing kit's own, and no part of a node
     text = helped(words)
     listed = text.partition("\nCommands:\n")[2]
-    for name in re.findall(r"^  (\w+)", listed, re.MULTILINE):
+    for name in re.findall(r"^  ([\w-]+)", listed, re.MULTILINE):
         yield from walk((*words, name))
 
 

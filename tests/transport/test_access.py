@@ -37,6 +37,7 @@ from ballista_py.transport.security.access import CONTROL, DATA, PARTS, PORTS, P
 from ballista_py.transport.security.callers import Nodes
 from ballista_py.transport.security.certificates import CertificateFolder, check_own
 from ballista_py.transport.security.credentials import Identity, Removed
+from ballista_py.transport.table_read.port import TableServerService
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 CONTROL_VERBS = sorted(verb.removeprefix("rpc ") for verb in CONTROL.verbs)
@@ -386,6 +387,7 @@ def registered():
         "control": {f"rpc {method.name}" for method in CONTROL_METHODS},
         "data": set(ExecutorAnswers.verbs),
         "parts": parts,
+        "tables": TableServerService.verbs(TableServerService.__new__(TableServerService), ExecutorAnswers),
     }
 
 

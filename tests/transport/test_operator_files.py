@@ -13,6 +13,7 @@ from ballista_py.node.secrets_file import read_secrets
 from ballista_py.runtime import SystemRuntime
 from ballista_py.short_file import MAX_FILE_BYTES, read_short_file
 from ballista_py.transport.security.credentials import Identity, Removed, Tls
+from ballista_py.transport.security.secret_tickets import read_ticket_secret
 from ballista_py.transport.security.tokens import StaticTokens, read_tokens
 
 READERS = {
@@ -22,6 +23,7 @@ READERS = {
     "removed nodes": lambda path: Removed(path).listed(),
     "removed node": lambda path: Removed(path).check("executor-1"),
     "authority": lambda path: Tls(ca_file=path).read(),
+    "secret of tickets": read_ticket_secret,
     "key": lambda path: Tls(certificate_file=path, key_file=path).check(),
 }
 

@@ -16,6 +16,7 @@ from ballista_py.agents.section_reader import rows_of_pieces
 from ballista_py.errors import (
     BallistaError,
     InvalidData,
+    MissingExtra,
     NotOwner,
     TransportError,
     TryLater,
@@ -79,6 +80,8 @@ class PartitionSearch:
                     if begun is not None:
                         yield from (_of_schema(batch, self.partition.schema) for _, batch in begun)
                         return
+                if self._is_refused and self.partition.never_processed and not _has_engine():
+                    raise MissingExtra.of("duckdb", "node")  # Servers never do it, and here is nobody who can
                 if not (self._is_refused and _has_engine()):
                     self._look_again(until_ms)
         yield from self.processed_here()

@@ -30,7 +30,7 @@ class ReadPartition:
     `rows` and `data_bytes` are those of its data files, before any filter. `schema` are the columns of the rows that it
     gives: what `plan`, over what it calls `relation`, makes of columns `base_schema` of all rows; if it `passes_rows`,
     these rows themselves. Rows that are not processed come in one of the `encodings`. It can be read as long as the
-    job is renewed.
+    job is renewed. Where it is `never_processed` by Servers, who give columns alone, whoever reads does the plan.
     """
 
     _source: ReadSource
@@ -46,6 +46,7 @@ class ReadPartition:
     locations: tuple[str, ...]
     ticket: bytes = field(repr=False)
     encodings: tuple[str, ...] | None = None
+    never_processed: bool = False
 
     def batches(self, *, process: bool = True, runtime: Runtime | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, as they come. When the iteration ends without an error they were complete.
@@ -138,6 +139,8 @@ class ReadJob:
                 locations=tuple(location.uri for location in part.locations),
                 ticket=part.ticket,
                 encodings=encodings,
+                never_processed=bool(part.locations)
+                and all(one.hints.behaviour == pb.BEHAVIOUR_ALWAYS_REFUSE for one in part.locations),
             )
             for part in one.partitions
         )

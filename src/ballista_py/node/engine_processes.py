@@ -163,6 +163,13 @@ def engine_workers(
     )
 
 
+def require_amount(limit: str) -> str:
+    """The limit itself. Raises `ConfigError` for one that is no amount of memory."""
+    if _AMOUNT.fullmatch(limit.strip()) is None:
+        raise ConfigError(f"'{limit[:60]}' is no amount of memory: write it as '4GB' or '25%'")
+    return limit
+
+
 def memory_bytes(limit: str | None) -> int:
     """The bytes of a `memory_limit` as DuckDB understands it; what it refuses counts as its default.
 

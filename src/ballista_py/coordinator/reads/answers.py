@@ -4,26 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import define, frozen
 
+from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.reads.division import RestWriter
 from ballista_py.coordinator.reads.places import TablePlaces
 from ballista_py.coordinator.reads.planning import PartPlan
-from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadHints, TableReads
-from ballista_py.errors import InvalidData, SqlError, UnsupportedExpression
+from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadHints
+from ballista_py.errors import InvalidData, SqlError, Unsupported, UnsupportedExpression
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.parse.kind import engine_sql
 from ballista_py.sql.parts import require_condition
 from ballista_py.transport.table_read.messages import pb
 
 
+class ReadJobs(Protocol):
+    """What begins read jobs and knows them: `TableReads` of a cluster, or `PlainReads` of a folder."""
+
+    @property
+    def queries(self) -> QueryService: ...
+    def begin(
+        self,
+        statement: str,
+        hints: ReadHints,
+        client: str,
+        *,
+        one_instant: bool = True,
+        writer: RestWriter | None = None,
+    ) -> PlannedRead: ...
+    def described(self, statement: str) -> pa.Schema: ...
+    def renew(self, read_id: str, client: str) -> int: ...
+    def located(self, read_id: str, numbers: Sequence[int], client: str) -> tuple[PlacedPart, ...]: ...
+    def close(self, read_id: str, client: str) -> None: ...
+    def tick(self) -> int: ...
+
+
 @define
 class ReadAnswers:
-    """A `Coordinator` over `TableReads`."""
+    """A `Coordinator` over read jobs. Without `places` nothing is known of changes."""
 
-    reads: TableReads
+    reads: ReadJobs
+    places: TablePlaces | None = None
 
     def plan(self, plan: Any, client: str) -> Any:
         """Begin the read job of a `Plan`. Raises as `TableReads.begin`."""
@@ -32,8 +56,8 @@ class ReadAnswers:
         if what == "place":
             return self._place(plan, client, one_instant=one_instant)
         if what == "between":
-            places, lease_ms = TablePlaces(self.reads), plan.hints.lease_ms
-            return _slices(*places.between(plan.between.since, plan.between.until, client, lease_ms=lease_ms))
+            asked, lease_ms = plan.between, plan.hints.lease_ms
+            return _slices(*self._changes().between(asked.since, asked.until, client, lease_ms=lease_ms))
         if what == "substrait":
             text, dialect = self._read(plan.substrait), None
             writer = SubstraitRest(plan.substrait)
@@ -54,12 +78,17 @@ class ReadAnswers:
 
     def _place(self, plan: Any, client: str, *, one_instant: bool) -> Any:
         asked, lease_ms = plan.place, plan.hints.lease_ms
-        found = TablePlaces(self.reads).begin(
+        found = self._changes().begin(
             asked.table, client, lease_ms=lease_ms, unless=asked.unless, one_instant=one_instant
         )
         return pb.Slices(
             read_id=found.read_id, lease_ms=found.lease_ms, schema=_bytes(found.columns), mark=found.mark
         )
+
+    def _changes(self) -> TablePlaces:
+        if self.places is None:
+            raise Unsupported("plain files have no history: read the table, not its changes")
+        return self.places
 
     def _read(self, data: bytes) -> str:
         """The plan of another engine as SQL. Raises `UnsupportedExpression`, `InvalidData` and `MissingExtra`."""
@@ -162,7 +191,7 @@ def _partitions(parts: Iterable[PlacedPart], former: Sequence[int] = ()) -> list
             bytes=part.data_bytes,
             sections=part.sections,
             locations=[
-                pb.Location(uri=uri, hints=pb.ServingHints(priority=priority))
+                pb.Location(uri=uri, hints=pb.ServingHints(priority=priority, behaviour=_behaviour(part)))
                 for priority, uri in enumerate(part.locations)
             ],
             ticket=part.ticket,
@@ -170,6 +199,10 @@ def _partitions(parts: Iterable[PlacedPart], former: Sequence[int] = ()) -> list
         )
         for part, went in zip(parts, former or repeat(0), strict=False)
     ]
+
+
+def _behaviour(part: PlacedPart) -> Any:
+    return pb.BEHAVIOUR_DYNAMIC if part.processed else pb.BEHAVIOUR_ALWAYS_REFUSE
 
 
 def _bytes(schema: pa.Schema) -> bytes:

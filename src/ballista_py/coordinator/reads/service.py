@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from attrs import define, field, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView, words_of
+from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.reads.changes import EVERY_FILE
 from ballista_py.coordinator.reads.cutting import MAX_PARTS, TARGET_BYTES, Part, parts_of
-from ballista_py.coordinator.reads.planning import PartPlan, part_plan
+from ballista_py.coordinator.reads.division import RestWriter, divided
+from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.snapshot import RunAll, Snapshots
 from ballista_py.errors import ConfigError, SnapshotGone, SqlError
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.kind import refusal, statement_kind
-from ballista_py.sql.plan import QueryPlan
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
@@ -46,7 +46,10 @@ class ReadHints:
 
 @frozen(kw_only=True)
 class PlacedPart:
-    """A part of a read job: what it holds before any filter, where it is served (URIs, the best first), its ticket."""
+    """A part of a read job: what it holds before any filter, where it is served (URIs, the best first), its ticket.
+
+    One that is never `processed` is given as it lies in its files.
+    """
 
     number: int
     rows: int
@@ -54,6 +57,7 @@ class PlacedPart:
     sections: int
     locations: tuple[str, ...]
     ticket: bytes
+    processed: bool = True
 
 
 @frozen(kw_only=True)
@@ -68,18 +72,6 @@ class PlannedRead:
     base: pa.Schema
     parts: tuple[PlacedPart, ...]
     rest: bytes = b""
-
-
-class RestWriter(Protocol):
-    """Says what is left of a query in the words of whoever asked."""
-
-    def rest_of(self, plan: PartPlan, given: pa.Schema) -> bytes | None:
-        """What is left, over rows of these columns; None where it cannot be said."""
-        ...
-
-    def all_of(self, columns: Sequence[str]) -> bytes:
-        """All that was asked for, over rows with these columns of the table."""
-        ...
 
 
 @define
@@ -114,11 +106,11 @@ class TableReads:
         Raises `SqlError` and the other planning errors, `Unsupported` for a query that is not over one table,
         `TryLater` as `Snapshots.of`, and `ConfigError` for too many files.
         """
-        _require_query(statement)
+        require_query(statement)
         lease_ms = checked_lease(hints.lease_ms)
         text = self.queries.spelled(statement)
         plan, view = self.queries.planned(text, fresh=True, timed=True)
-        made, given, rest = self._divided(text, plan, view, hints, writer)
+        made, given, rest = divided(self.queries, text, plan, view, writer, little=hints.prefer_client_processing)
         table, pmap = view.catalog.tables[made.table], view.catalog.maps[made.table]
         snapshot = self.snapshots.of(table, pmap, made.partitions, one_instant=one_instant)
         parts = parts_of(
@@ -152,26 +144,6 @@ class TableReads:
             rest=rest,
         )
 
-    def _divided(
-        self, text: str, plan: QueryPlan, view: ClusterView, hints: ReadHints, writer: RestWriter | None
-    ) -> tuple[PartPlan, pa.Schema, bytes]:
-        """What is done for each part, the columns of what that gives, and what is left in the words of the `writer`."""
-        named = words_of(text)
-        tables = [name for name in view.catalog.tables if name.lower() in named]
-        schemas = view.catalog.schemas
-
-        def given_by(made: PartPlan) -> pa.Schema:
-            return self.queries.engine.describe(made.sql, {made.table: schemas[made.table]})
-
-        made = part_plan(plan, view.catalog, tables, little=hints.prefer_client_processing)
-        given = given_by(made)
-        if writer is None or made.rest is None:
-            return made, given, b""
-        if made.relation != made.table and (rest := writer.rest_of(made, given)) is not None:
-            return made, given, rest
-        made = part_plan(plan, view.catalog, tables, little=True)
-        return made, given_by(made), writer.all_of(made.columns)
-
     def files_of(self, read_id: str, client: str) -> ReadFiles:
         """What a read job of this client names. Raises `SnapshotGone`."""
         lease = self.leases.read(read_id)
@@ -181,7 +153,7 @@ class TableReads:
 
     def described(self, statement: str) -> pa.Schema:
         """The columns of the answer that a read job of the query would have. Raises `SqlError`."""
-        _require_query(statement)
+        require_query(statement)
         return self.queries.describe(statement)
 
     def renew(self, read_id: str, client: str) -> int:
@@ -238,7 +210,7 @@ class TableReads:
                 rows=sum([one.file.rows for one in files.parts[number]]),
                 data_bytes=sum([one.file.bytes_to_read for one in files.parts[number]]),
                 sections=len(files.parts[number]),
-                locations=tuple(where[number] or _turned(anybody, number)),
+                locations=tuple(where[number] or turned(anybody, number)),
                 ticket=to_json(signed),
             )
             for number, signed in zip(numbers, self.tickets.issue_all(tickets), strict=True)
@@ -261,7 +233,8 @@ def checked_lease(lease_ms: int) -> int:
     return lease_ms or LEASE_MS
 
 
-def _require_query(statement: str) -> None:
+def require_query(statement: str) -> None:
+    """Raise what a statement that is no query is refused with."""
     if statement_kind(statement) != "query":
         raise refusal(statement)
 
@@ -281,7 +254,7 @@ def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:
     return ordered + [holder for holder, _ in copies.most_common() if holder not in own]
 
 
-def _turned(locations: Sequence[str], number: int) -> list[str]:
+def turned(locations: Sequence[str], number: int) -> list[str]:
     """Another one first for each number, so that not all ask the same."""
     at = number % len(locations) if locations else 0
     return [*locations[at:], *locations[:at]]

@@ -53,12 +53,17 @@ class Commands(LazyGroup):
         "app": Later(
             "ballista_py.node.cli.app_file",
             "app_app",
-            "One file for the whole cluster: check it, compare it, apply it.",
+            "One file for the whole cluster: check, compare, apply it.",
         ),
         "jobs": Later(
             "ballista_py.node.cli.jobs", "jobs_app", "Statements that outlive their scheduler, and their results."
         ),
         "cluster": Later("ballista_py.node.cli.tls", "cluster_app", "What a whole cluster needs."),
+        "table-server": Later(
+            "ballista_py.node.cli.table_server",
+            "table_server_app",
+            "Serve a folder of Parquet files to readers in parallel.",
+        ),
         "sim": Later("ballista_py.node.cli.sim", "sim_app", "Attack a simulated cluster with faults, from seeds."),
     }
 
@@ -187,7 +192,7 @@ def refresh(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let executors look at a table again; with --mode, refresh it first."""
+    """Let executors look at a table again, or refresh it."""
     if mode not in (None, "full", "append"):
         raise typer.BadParameter(f"'{mode}' is neither full nor append", param_hint="--mode")
     executors = client.refresh(table, mode)
@@ -309,7 +314,7 @@ def members(client: Any, as_json: Json = False) -> None:
 @app.command()
 @asks_cluster
 def tables(client: Any, as_json: Json = False) -> None:
-    """List the tables, and how many of their partitions are served."""
+    """List the tables, and how many partitions are served."""
     rows = client.tables()
     if as_json:
         print_json(rows)

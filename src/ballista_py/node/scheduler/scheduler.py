@@ -19,6 +19,7 @@ from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.leg_watch import LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.reads.answers import ReadAnswers
+from ballista_py.coordinator.reads.places import TablePlaces
 from ballista_py.coordinator.reads.service import TableReads
 from ballista_py.coordinator.refreshes.schedule import Schedule
 from ballista_py.coordinator.refreshes.works import CopyWork
@@ -380,7 +381,7 @@ def _services(
         writes=writes,
         statements=statements,
         jobs=jobs,
-        reads=ReadAnswers(reads),
+        reads=ReadAnswers(reads, TablePlaces(reads)),
         figures=ground.metrics,
         metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )

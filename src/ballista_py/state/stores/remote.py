@@ -157,16 +157,17 @@ class RemoteStore(ConditionalStore):
         self._repeat(lambda: self._send_delete(path), key, "may not be deleted")
 
     def list(self, prefix: str) -> Iterator[ObjectEntry]:
+        return (entry for entry in self.entries(prefix) if _is_key(entry.key))
+
+    def entries(self, prefix: str) -> Iterator[ObjectEntry]:
+        """As `list`, with the objects of others whose names are no keys."""
         path = self._prefix + check_prefix(prefix)
         token: Any = None
         while True:
             page = self._repeat(lambda token=token: self._send_list(path, token), prefix, "cannot be listed")  # type: ignore[misc]
             for entry in page.entries if page is not None else ():
                 key = entry.key.removeprefix(self._prefix)
-                if _is_key(key):
-                    yield ObjectEntry(
-                        key=key, size=entry.size, version=entry.version, modified_ms=entry.modified_ms
-                    )
+                yield ObjectEntry(key=key, size=entry.size, version=entry.version, modified_ms=entry.modified_ms)
             token = page.token if page is not None else None
             if token is None:
                 return

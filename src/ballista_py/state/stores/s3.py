@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ballista_py.errors import MissingExtra
+from ballista_py.errors import MissingExtra, StoreUnavailable, VersionConflict
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.remote import (
     REQUEST_TIMEOUT_MS,
     Meaning,
     Page,
     RemoteStore,
+    TooLargeError,
     Trouble,
     aiohttp_trouble,
     cannot_open,
@@ -25,7 +26,7 @@ from ballista_py.state.stores.remote import (
     read_bounded,
     require_bound,
 )
-from ballista_py.state.stores.store import ObjectEntry, StoredObject
+from ballista_py.state.stores.store import ObjectEntry, StoredObject, missing
 
 _BUSY = {
     "SlowDown",
@@ -87,6 +88,38 @@ class S3Store(RemoteStore):
 
     def __repr__(self) -> str:
         return f"S3Store('s3://{self._bucket}/{self._prefix}')"
+
+    def get_range(self, key: str, version: str, start: int, size: int) -> bytes:
+        """`size` bytes of exactly that version of an object, from `start` on.
+
+        Raises `ObjectMissing`, `VersionConflict` where another version is there, and `StoreUnavailable`.
+        """
+        path = self._path(key)
+        try:
+            found = self._repeat(
+                lambda: in_loop(self._fs, self._get_range, path, version, start, size), key, "cannot be read"
+            )
+        except TooLargeError:
+            raise StoreUnavailable(f"object '{key}' cannot be read: the store gives more than was asked") from None
+        if found is None:
+            raise missing(key)
+        if found.version != version:
+            raise VersionConflict(f"object '{key}' was changed or removed by another writer", key=key)
+        return found.data
+
+    async def _get_range(self, path: str, version: str, start: int, size: int) -> StoredObject:
+        asked = {"Key": path, "IfMatch": version, "Range": f"bytes={start}-{start + size - 1}"}
+        try:
+            answer = await self._call("get_object", asked)
+        except Exception as error:
+            if self._trouble(error).meaning is Meaning.MISMATCH:
+                return StoredObject(b"", "")
+            raise
+        async with answer["Body"] as body:
+            data = await read_bounded(body.iter_chunks(_PART_BYTES), size)
+        if len(data) != size and answer["ETag"] == version:
+            raise ConnectionError(f"{len(data)} bytes came of {size}")
+        return StoredObject(data, answer["ETag"])
 
     def _send_get(self, path: str, max_bytes: int) -> StoredObject:
         return in_loop(self._fs, self._get, path, max_bytes)

@@ -36,7 +36,7 @@ from ballista_py.transport.flight.commands import (
 )
 
 Kind = Literal["scheduler", "executor", "client", "viewer", "ticket", "anyone"]
-PortName = Literal["public", "control", "data", "parts", "http", "metrics"]
+PortName = Literal["public", "control", "data", "parts", "tables", "http", "metrics"]
 SHOWN_CHARS = 80
 
 METADATA = (
@@ -173,6 +173,13 @@ PARTS = Access(
         **_each(["DoExchange"], ["table_read"], "ticket"),
     },
 )
+TABLE_SERVER = Access(
+    "tables",
+    {
+        **_each(["DoAction"], (MEMBERS, *READ_ACTIONS), "client"),
+        **_each(["DoExchange"], ["table_read"], "ticket", "client"),
+    },
+)
 # Without certificates clients fetch parts where schedulers send legs.
 PLAIN_DATA = Access("data", {**DATA.verbs, **PARTS.verbs})
 HTTP = Access(
@@ -197,6 +204,7 @@ PORTS: Mapping[PortName, Access] = {
     "control": CONTROL,
     "data": DATA,
     "parts": PARTS,
+    "tables": TABLE_SERVER,
     "http": HTTP,
     "metrics": METRICS,
 }

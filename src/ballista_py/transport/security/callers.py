@@ -119,6 +119,20 @@ class TicketHolders(WhoeverBegan):
         return Caller(peer_host(context.peer()), "ticket")
 
 
+@frozen
+class ClientsAndTickets(WhoeverBegan):
+    """Lets in whoever has a token, as a client, and whoever shows none, for what a ticket gives."""
+
+    verifier: TokenVerifier = field(repr=False)
+
+    def claimed(self, headers: Headers) -> str:
+        token = bearer_token(header(headers, TOKEN_HEADER)) if headers.get(TOKEN_HEADER) else ""
+        return self.verifier.verify(token) if token else ""
+
+    def proved(self, claimed: str, context: Any) -> Caller:
+        return Caller(claimed, "client") if claimed else Caller(peer_host(context.peer()), "ticket")
+
+
 def check_cluster(claimed: str, own: str) -> None:
     """Raises `WrongCluster` if both are known and differ.
 
