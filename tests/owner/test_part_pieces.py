@@ -179,6 +179,16 @@ def test_sections_come_one_after_the_other(folder):
     assert [n for _, batch in found for n in batch["id"].to_pylist()] == 3 * list(range(COUNT))
 
 
+def test_places_in_a_file_that_is_read_at_once_go_on_from_batch_to_batch(folder, monkeypatch):
+    monkeypatch.setattr(part_pieces, "PIECE_BYTES", 1 << 20)
+    rows = pa.table({"id": range(150_000)})
+    copy = LocalCopy(written(folder, format_name="vortex", rows=rows), "vortex", gone=np.array([1, 70_000]))
+    sent = batches_of(file_pieces(copy, rows.schema, 140_000, ("vortex",)))
+    for begin in (0, 65_000, 140_000):
+        found = list(rows_of_pieces(sent, rows.schema, Position(0, begin)))
+        require_rows(found, wanted_rows(copy, rows.schema, begin), begin)
+
+
 def sent_pieces(folder):
     schema = pa.schema([ROWS.schema.field(name) for name in ("id", "word")])
     copy = LocalCopy(written(folder, 100), "parquet", gone=np.array([3, 5]))
@@ -214,6 +224,10 @@ def test_pieces_that_are_missing_or_make_no_section_are_refused(folder):
         at, piece = pieces[last]
         with pytest.raises(BallistaError):
             read(schema, [*pieces[:last], (at, evolve(piece, **change))])
+    for change, said in (({"section_bytes": 1 << 40}, "too large"), ({"encoding": "odd"}, "does not know")):
+        at, piece = pieces[0]
+        with pytest.raises(InvalidData, match=said):
+            read(schema, [(at, evolve(piece, **change)), *pieces[1:]])
     schema_of_another = pa.schema([("other", pa.int64())])
     with pytest.raises(BallistaError):
         read(schema_of_another, pieces)
