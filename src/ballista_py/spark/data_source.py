@@ -1,11 +1,12 @@
-"""Spark reads tables of a cluster: each task fetches its part from an executor, and all parts show one instant.
+"""Spark reads and writes tables of a cluster: each task fetches its part from an executor, or puts its rows there.
 
-Register it once, and read::
+All parts that are read show one instant, and all rows that are written are there at one. Register it once, and use it::
 
     from ballista_py.spark import BallistaDataSource
 
     spark.dataSource.register(BallistaDataSource)
     rows = spark.read.format("ballista").option("url", "ballista://scheduler:50051").option("table", "orders").load()
+    rows.write.format("ballista").option("url", …).option("table", "copy").mode("append").save()
 """
 
 from __future__ import annotations
@@ -21,11 +22,19 @@ from ballista_py.agents.read_job import Consistency, ReadJob, ReadPartition, rea
 from ballista_py.agents.table_changes import changes_schema
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.spark.change_stream import ALL, INSERTS, ChangesReader
+from ballista_py.spark.data_sink import BallistaStreamWriter, BallistaWriter
 from ballista_py.spark.pushed_filters import condition_of
 from ballista_py.transport.security.credentials import Tls
 
 try:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        Filter,
+        InputPartition,
+    )
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
 except ImportError as error:
@@ -51,6 +60,7 @@ OPTIONS = {
     "targetbytes": "of data files, for each partition",
     "lease": "for how many seconds files are kept without a task that reads (3600)",
     "token": "who you are to a cluster that asks for it",
+    "writetoken": "of a write: the same one again is the same write, which happens once (a new one)",
     "tlsca": "the authority that signed the certificates of nodes: a file that every worker has",
 }
 PUSHES = ("full", "filters", "none")
@@ -100,6 +110,13 @@ class BallistaDataSource(DataSource):
         }
         start = asked.get("startingfrom", "begin")
         return ChangesReader(who, schema, asked.get("changes", INSERTS), start, _spark_schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Begin a write; raises as `write_job`."""
+        return BallistaWriter.begun(self.asked, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return BallistaStreamWriter(self.asked, overwrite=overwrite)
 
 
 class TaskPart(InputPartition):
