@@ -51,9 +51,7 @@ class SentRows:
         at = int(self.runtime.random() * len(self.locations))
         return [*self.locations[at:], *self.locations[:at]]
 
-    def _put_at(
-        self, pool: FlightPool, uri: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-    ) -> Any:
+    def _put_at(self, pool: FlightPool, uri: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Any:
         """The receipt of the executor there; None if it does not take the rows, and another one may be asked."""
         sender: RowSender | None = None
         try:

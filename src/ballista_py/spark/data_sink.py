@@ -91,7 +91,7 @@ class BallistaWriter(DataSourceArrowWriter):
 
 
 class BallistaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream. Tasks begin writes of their own: a stream may be still for longer than a lease."""
+    """Writes the batches of a stream. Each task begins a write: a stream may be still for longer than a lease."""
 
     def __init__(self, asked: Mapping[str, str], *, overwrite: bool) -> None:
         if "writetoken" in asked:

@@ -63,6 +63,7 @@ OPTIONS = {
     "writetoken": "of a write: the same one again is the same write, which happens once (a new one)",
     "tlsca": "the authority that signed the certificates of nodes: a file that every worker has",
 }
+SPARKS_OWN = {"path", "checkpointlocation", "queryname"}  # options that come along
 PUSHES = ("full", "filters", "none")
 LEASE_S, STREAM_LEASE_S = 3_600.0, 86_400.0
 
@@ -190,7 +191,7 @@ class PushingReader(BallistaReader):
 
 
 def _checked(asked: dict[str, str]) -> dict[str, str]:
-    unknown = sorted(asked.keys() - OPTIONS.keys() - {"path"})
+    unknown = sorted(asked.keys() - OPTIONS.keys() - SPARKS_OWN)
     if unknown:
         raise ConfigError(
             f"the format 'ballista' has no option '{unknown[0]}': take one of {', '.join(sorted(OPTIONS))}"
