@@ -14,8 +14,8 @@ from ballista_py.errors import BallistaError, TransportError, TryLater, Unauthen
 from ballista_py.runtime import Runtime
 from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
-from ballista_py.transport.table_write.exchange import RowSender
 from ballista_py.transport.table_write.messages import PACKAGE, known_of_write, pb
+from ballista_py.transport.table_write.row_sender import RowSender
 
 PATIENCE_MS = 60_000.0
 LOOK_AGAIN_MS = 200.0

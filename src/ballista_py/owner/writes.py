@@ -96,7 +96,7 @@ class OwnerWrites:
         self._holder.require_definition(target.table, exact=True)
         own = data_prefix(table.folder)
         if target.attempt is None or any(
-            file.original is not None or file.definition != table.definition or not file.path.startswith(own)
+            file.original is not None or file.definition > table.definition or not file.path.startswith(own)
             for some in files.values()
             for file in some
         ):

@@ -205,7 +205,7 @@ class StagedWrites:
                 f"table '{first.name}' was dropped since the write began: nothing was written, begin it again"
             )
         table = self.targets.managed(now.name)
-        if table.folder != first.folder or any(one.table.definition != table.definition for one in writes):
+        if table.folder != first.folder or not all(_holds(one.table, table) for one in writes):
             raise SchemaMismatch(
                 f"table '{table.name}' was altered since the write began, and its rows were held against what it was: "
                 "nothing was written, begin it again with the same token"
@@ -287,6 +287,15 @@ class _Renewed:
     def is_old(self) -> bool:
         """Whether so much time has passed that files may be gone."""
         return bool(self.write_ids) and self.runtime.monotonic_ms() - self._at_ms > PREPARED_WITHIN_MS
+
+
+def _holds(begun: TableSpec, now: TableSpec) -> bool:
+    """Whether rows that were held against a table as it was are such as it takes now: it may have another name."""
+    return (
+        begun.schema.equals(now.schema, check_metadata=True)
+        and (begun.spec, begun.primary_key, begun.checks) == (now.spec, now.primary_key, now.checks)
+        and begun.definition <= now.definition
+    )
 
 
 def token_of_write(token: str, table: str, mode: WriteMode, client: str) -> WriteToken:
