@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py import LocalCluster, write_job
+from ballista_py import LocalCluster, WriteReceipt, write_job
 from ballista_py.agents import row_sending
 from ballista_py.agents import write_job as jobs
 from ballista_py.errors import (
@@ -33,6 +33,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
 from ballista_py.storage.writes.leases import WriteLeases
 from ballista_py.transport.flight.client import FlightPool
+from ballista_py.transport.table_write.messages import known_of_write
 
 pytestmark = pytest.mark.cluster
 
@@ -254,20 +255,30 @@ def test_what_cannot_be_written_so_is_refused_by_name(shared, table):
         shared.ingest(table, rows_of(0, 1), token="mine")
 
 
+def forged(receipt: WriteReceipt, **said) -> WriteReceipt:
+    """The receipt, saying something else."""
+    message = known_of_write("Receipt", receipt.puts[0])
+    for name, value in said.items():
+        setattr(message, name, value)
+    return evolve(receipt, puts=(message.SerializeToString(),))
+
+
 def test_receipts_that_no_executor_gave_for_the_write_are_refused(shared, table):
     with write_job(url_of(shared), table) as job, write_job(url_of(shared), table) as other:
         mine, its = job.write(rows_of(0, 10)), other.write(rows_of(10, 20))
-        for forged, error in (
-            (evolve(mine, sender="0" * 32), InvalidData),
-            (evolve(mine, digest="0" * 64), BallistaError),
-            (evolve(mine, write_id=its.write_id), InvalidData),
-            (evolve(mine, write_id="../reads/x"), InvalidData),
-            (evolve(mine, sender="../../cluster"), InvalidData),
-            (its, InvalidData),
-            (evolve(mine, write_id=mine.write_id[:-1] + "x"), BallistaError),
+        given = known_of_write("Receipt", its.puts[0])
+        for said, error in (
+            ({"sender": "0" * 32}, InvalidData),
+            ({"digest": "0" * 64}, BallistaError),
+            ({"write_id": given.write_id}, InvalidData),
+            ({"write_id": "../reads/x"}, InvalidData),
+            ({"sender": "../../cluster"}, InvalidData),
+            ({"write_id": job.write_id[:-1] + "x"}, BallistaError),
         ):
             with pytest.raises(error):
-                job.commit([forged])
+                job.commit([forged(mine, **said)])
+        with pytest.raises(InvalidData, match="of another write"):
+            job.commit([mine, its])
         with pytest.raises(InvalidData, match="twice"):
             job.commit([mine, mine])
         assert ids(shared, table) == []
@@ -390,19 +401,14 @@ def test_an_owner_that_stands_still_amid_a_commit_changes_nothing_twice():
         assert ids(cluster, "t") == list(range(200))
 
 
-def test_an_executor_that_goes_amid_many_rows_keeps_none_of_them(shared, table, monkeypatch):
-    monkeypatch.setattr(row_sending, "KEPT_BYTES", 1)
+def test_many_rows_are_put_in_several_pieces_and_a_task_may_be_slow(shared, table, monkeypatch):
+    monkeypatch.setattr(row_sending, "PUT_BYTES", 1_000)
     with write_job(url_of(shared), table) as job:
-
-        def rows():
-            yield from rows_of(0, 10).to_batches()
-            raise TransportError("the link broke", peer="nobody")
-
-        with pytest.raises(TransportError):
-            job.write(rows())
-        receipt = job.write(rows_of(0, 10))
-        assert job.commit([receipt]) == 10
-    assert ids(shared, table) == list(range(10))
+        receipt = job.write(batch for n in range(10) for batch in rows_of(n * 100, n * 100 + 100).to_batches())
+        assert len(receipt.puts) == 10
+        assert receipt.rows == job.commit([receipt]) == 1_000
+        assert job.write([]).puts == ()
+    assert ids(shared, table) == list(range(1_000))
 
 
 @pytest.fixture(scope="module")

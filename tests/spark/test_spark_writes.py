@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,11 +164,9 @@ def test_a_stream_writes_each_batch_once_though_one_is_repeated_after_a_restart(
 
 
 def test_a_stream_takes_no_token(spark, cluster, save, table, tmp_path):
-    (tmp_path / "source").mkdir()
+    spark.range(1).write.parquet(str(tmp_path / "source"))
     with pytest.raises(Exception, match="leave the option 'writetoken' out"):
-        streamed(
-            spark, cluster, table, tmp_path / "source", tmp_path / "checkpoint", writeToken="x"
-        ).processAllAvailable()
+        streamed(spark, cluster, table, tmp_path / "source", tmp_path / "checkpoint", writeToken="x")
 
 
 DRIVER = """
@@ -175,6 +174,7 @@ import sys
 from ballista_py.spark import BallistaDataSource
 from ballista_py.spark.session import embedded_session
 url, table, wait = sys.argv[1:]
+mark = sys.argv[0] + ".waiting"
 spark = embedded_session(master="local[2]", memory="512m")
 spark.dataSource.register(BallistaDataSource)
 
@@ -184,14 +184,12 @@ def slow(batches):
     for batch in batches:
         yield batch
     if wait == "wait" and TaskContext.get().partitionId() == 3:
-        print("waiting", flush=True)
-        open(sys.argv[0] + ".waiting", "w").close()
+        open(mark, "w").close()
         time.sleep(300)
 
 frame = spark.range(0, 400, 1, 4).selectExpr("id", "'x' as region", "1.0D as v", "timestamp_ntz'2024-01-01' as at")
 frame = frame.mapInArrow(slow, frame.schema)
 frame.write.format("ballista").options(url=url, table=table, writeToken="night").mode("append").save()
-print("written", flush=True)
 """
 
 
@@ -209,7 +207,8 @@ def test_a_driver_that_is_killed_leaves_nothing_and_its_job_is_run_again(cluster
             time.sleep(0.1)
         assert waiting.exists()
     finally:
-        os.killpg(killed.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(killed.pid, signal.SIGKILL)
         killed.wait()
     assert ids(cluster, table) == []
     for _ in range(2):

@@ -1,9 +1,12 @@
-"""Rows of a task on their way to an executor that keeps them; while they are few to another one, if the first goes."""
+"""Rows of a task on their way to executors that keep them: gathered, and put at one that takes all of them at once.
+
+No exchange is open while the task waits for rows: it may be slow, and whoever takes rows does not wait for ever. And
+what was gathered can be put at another executor where the first one goes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,63 +22,78 @@ from ballista_py.transport.table_write.row_sender import RowSender
 
 PATIENCE_MS = 60_000.0
 LOOK_AGAIN_MS = 200.0
-KEPT_BYTES = 32 << 20  # of rows that can be sent once more
+PUT_BYTES = 64 << 20  # of rows that are put together
+
+
+def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int | None = None) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in groups of `most_bytes` or a little more (default: `PUT_BYTES`); those without rows are left out.
+
+    >>> one = pa.record_batch({"a": [1]})
+    >>> [len(group) for group in gathered([one, one.slice(1), one, one], 9)]
+    [2, 1]
+    """
+    most_bytes = PUT_BYTES if most_bytes is None else most_bytes
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        group.append(batch)
+        size += batch.nbytes
+        if size >= most_bytes:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 @define
 class SentRows:
-    """Puts the rows of one sender: at one executor after the other, for `PATIENCE_MS`."""
+    """Puts the rows of a task: at one executor after the other, for `PATIENCE_MS` each time."""
 
     source: ReadSource
     write_id: str
     locations: tuple[str, ...]
     ticket: bytes
     runtime: Runtime
-    _kept: list[pa.RecordBatch] = field(init=False, factory=list)
-    _kept_bytes: int = field(init=False, default=0)
     _error: BallistaError | None = field(init=False, default=None)
 
-    def put(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Any:
-        """The `Receipt`. Raises as `WriteTask.write`."""
-        until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
+    def put(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Any]:
+        """The `Receipt` messages of all rows. Raises as `WriteTask.write`."""
         with self.source.pool(self.runtime, of_nodes=True) as pool:
-            while True:
-                for uri in self._turned():
-                    found = self._put_at(pool, uri, schema, batches)
-                    if found is not None:
-                        return found
-                self._look_again(until_ms)
+            return [self._put(pool, schema, group) for group in gathered(batches)]
+
+    def _put(self, pool: FlightPool, schema: pa.Schema, group: Sequence[pa.RecordBatch]) -> Any:
+        until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
+        while True:
+            for uri in self._turned():
+                found = self._put_at(pool, uri, schema, group)
+                if found is not None:
+                    return found
+            self._look_again(until_ms)
 
     def _turned(self) -> list[str]:
         """The locations, another one first each time."""
         at = int(self.runtime.random() * len(self.locations))
         return [*self.locations[at:], *self.locations[:at]]
 
-    def _put_at(self, pool: FlightPool, uri: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Any:
+    def _put_at(self, pool: FlightPool, uri: str, schema: pa.Schema, group: Sequence[pa.RecordBatch]) -> Any:
         """The receipt of the executor there; None if it does not take the rows, and another one may be asked."""
         sender: RowSender | None = None
         try:
             sender = RowSender(pool, uri, self.ticket, schema)
-            for batch in chain(list(self._kept), map(self._noted, batches)):
+            for batch in group:
                 sender.send(batch)
             return sender.finish()
         except BallistaError as error:
             is_link = isinstance(error, TransportError) and is_link_failure(error, uri.partition("://")[2])
-            if self._kept_bytes > KEPT_BYTES or not (is_link or type(error) in (TryLater, Unauthenticated)):
+            if not is_link and type(error) not in (TryLater, Unauthenticated):
                 raise
             self._error = error
             return None
         finally:
             if sender is not None:
                 sender.cancel()
-
-    def _noted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, kept to be sent once more while all together are few."""
-        self._kept_bytes += batch.nbytes
-        self._kept.append(batch)
-        if self._kept_bytes > KEPT_BYTES:
-            self._kept.clear()
-        return batch
 
     def _look_again(self, until_ms: float) -> None:
         """Ask a scheduler who takes rows by now, after a moment. Raises when the time is over."""
@@ -88,6 +106,4 @@ class SentRows:
         finally:
             agent.close()
         found = known_of_write("WriteRenewed", said)
-        if isinstance(self._error, Unauthenticated) and found.ticket == self.ticket:
-            raise self._error
         self.locations, self.ticket = tuple(found.locations), found.ticket

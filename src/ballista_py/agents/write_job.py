@@ -28,12 +28,18 @@ LONGEST_MS = 900_000.0  # that a commit may take
 
 @frozen(kw_only=True)
 class WriteReceipt:
-    """What an executor has kept of one task; `WriteJob.commit` takes it. It can be pickled."""
+    """What executors have kept of one task; `WriteJob.commit` takes it. It can be pickled.
 
-    write_id: str
-    sender: str
-    digest: str
+    `puts` are `Receipt` messages, as the executors gave them.
+    """
+
     rows: int
+    puts: tuple[bytes, ...]
+
+    @property
+    def write_ids(self) -> list[str]:
+        """The writes that they were put for."""
+        return [known_of_write("Receipt", put).write_id for put in self.puts]
 
 
 @frozen(kw_only=True)
@@ -54,8 +60,8 @@ class WriteTask:
     def write(self, rows: Rows, *, runtime: Runtime | None = None) -> WriteReceipt | None:
         """Put rows; nobody sees them before the receipt is committed. None where the write is committed already.
 
-        They have the columns of the table, in any order. An executor that goes amid few rows is passed over; amid many
-        that is an error, and whoever has the rows sends them again: what was not answered is kept by nobody.
+        They have the columns of the table, in any order. About 64 MiB of them are gathered here and put together, and
+        go to another executor where one has too much to do, or goes. What was not answered nobody keeps.
 
         Raises `SchemaMismatch` for rows that are not the table's, `SnapshotGone` for a write that is over, `TryLater`
         where nobody takes them for a minute, `TransportError`, and what `rows` raise.
@@ -66,8 +72,9 @@ class WriteTask:
                 pass
             return None
         sent = SentRows(self._source, self.write_id, self.locations, self.ticket, runtime or SystemRuntime())
-        found = sent.put(schema, batches)
-        return WriteReceipt(write_id=found.write_id, sender=found.sender, digest=found.digest, rows=found.rows)
+        puts = sent.put(schema, batches)
+        kept = tuple(bytes(one.SerializeToString()) for one in puts)
+        return WriteReceipt(rows=sum(one.rows for one in puts), puts=kept)
 
 
 class WriteJob:
@@ -218,11 +225,7 @@ def commit_receipts(
     agent: WriteAgent, table: str, mode: WriteJobMode, write_token: str, receipts: Iterable[WriteReceipt | None]
 ) -> int:
     """See `WriteJob.commit`; the receipts may be of several writes that were begun under the token."""
-    named = [
-        pb.Receipt(write_id=one.write_id, sender=one.sender, digest=one.digest, rows=one.rows)
-        for one in receipts
-        if one is not None
-    ]
+    named = [known_of_write("Receipt", put) for one in receipts if one is not None for put in one.puts]
     message = pb.CommitWrite(table=table, mode=mode_of(mode), token=write_token, receipts=named)
     return int(agent.ask("CommitWrite", message, "WriteCommitted").rows)
 

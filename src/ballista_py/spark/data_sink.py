@@ -136,7 +136,7 @@ class BallistaStreamWriter(DataSourceStreamArrowWriter):
         """Let the rows of the batch go."""
         agent = _agent(self.asked)
         try:
-            agent.abort([one.write_id for one in _receipts(messages)])
+            agent.abort(sorted({write_id for one in _receipts(messages) for write_id in one.write_ids}))
         finally:
             agent.close()
 
