@@ -304,6 +304,33 @@ def test_a_write_that_was_aborted_or_ran_out_is_over(shared, table):
     assert ids(shared, table) == list(range(5))
 
 
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_file_that_is_not_there_as_it_was_kept_is_part_of_no_table(shared, table, damage):
+    store = open_store(shared.state_location)
+    with write_job(url_of(shared), table) as job:
+        receipts = [job.write(rows_of(0, 10, "x")), job.write(rows_of(10, 20, "y"))]
+        (key, *_) = [e.key for e in store.list("snapshots/") if f"/data/{job.write_id}/" in e.key]
+        data = store.get(key)
+        store.delete(key)
+        if damage == "damaged":
+            store.create(key, data.data[:-9] + b"x" + data.data[-8:])
+        with pytest.raises(BallistaError):
+            job.commit(receipts)
+        assert ids(shared, table) == []
+        store.delete(key)
+        store.create(key, data.data)
+        assert job.commit(receipts) == 20
+    assert ids(shared, table) == list(range(20))
+
+
+def test_files_of_another_form_are_written_too(shared):
+    pytest.importorskip("vortex")
+    shared.create_table("other_form", schema=SCHEMA, partition_by=["region"], file_format="vortex")
+    with write_job(url_of(shared), "other_form") as job:
+        assert job.commit([job.write(rows_of(0, 100))]) == 100
+    assert ids(shared, "other_form") == list(range(100))
+
+
 def test_what_is_left_on_the_store_goes_with_the_commit(shared, table):
     with write_job(url_of(shared), table) as job:
         receipt = job.write(rows_of(0, 10))
@@ -444,6 +471,11 @@ def test_with_certificates_and_tokens_it_is_the_same_and_each_client_has_its_own
         assert job.commit([mine]) == 3_000
         assert other.commit([its]) == 100  # another client's token is another token
     assert ids(shut, "t") == list(range(3_100))
+    with job_of(shut) as job:
+        large = pa.table({"id": [-1], "region": ["x"], "v": [0.5]}, SCHEMA)
+        shut.sql("alter table t add column word varchar")
+    with job_of(shut) as job:
+        assert job.commit([job.write(large.append_column("word", pa.array(["y" * (2 << 20)])))]) == 1
     with pytest.raises(Unauthenticated):
         job_of(shut, token="nobody-0123456789abcdef")
     assert ADA not in repr(job.task())

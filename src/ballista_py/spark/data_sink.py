@@ -73,7 +73,7 @@ class BallistaWriter(DataSourceArrowWriter):
         """Put the rows of one task, on a worker."""
         return PutRows(self.task.write(iterator))
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:  # type: ignore[override]
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows of all tasks part of the table."""
         agent = _agent(self.asked)
         try:
@@ -81,7 +81,7 @@ class BallistaWriter(DataSourceArrowWriter):
         finally:
             agent.close()
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # type: ignore[override]
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Let the rows go."""
         agent = _agent(self.asked)
         try:
@@ -119,7 +119,7 @@ class BallistaStreamWriter(DataSourceStreamArrowWriter):
         finally:
             agent.close()
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the rows of the batch part of the table, once."""
         told = {one.query_id for one in messages if isinstance(one, PutRows)}
         if not told:
@@ -132,7 +132,7 @@ class BallistaStreamWriter(DataSourceStreamArrowWriter):
         finally:
             agent.close()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Let the rows of the batch go."""
         agent = _agent(self.asked)
         try:

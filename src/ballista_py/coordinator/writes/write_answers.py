@@ -51,7 +51,8 @@ class WriteAnswers:
         return to_json(self.tickets.issue(PutTicket(write_id=write_id, client=client).to_json()))
 
     def _locations(self, view: ClusterView) -> list[str]:
-        return served_at(view, sorted(view.members), is_plain=self.tickets.tls is None)
+        found = served_at(view, is_plain=self.tickets.tls is None)
+        return [found[name] for name, _ in sorted(view.members) if name in found]
 
     def commit(self, commit: Any, client: str) -> Any:
         """Commit a write. Raises as `StagedWrites.commit`."""
