@@ -31,7 +31,10 @@ except ImportError as error:
     raise MissingExtra.of("pyspark", "spark") from error
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # of the stream that a task is of
-_OF_READS = ("query", "columns", "filter", "push", "consistency", "maxpartitions", "targetbytes")
+_OF_READS = (
+    "query", "columns", "filter", "push", "encodings", "changes", "startingfrom", "consistency", "maxpartitions",
+    "targetbytes",
+)  # fmt: skip
 
 
 class PutRows(WriterCommitMessage):

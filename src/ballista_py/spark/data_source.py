@@ -42,7 +42,7 @@ except ImportError as error:
 
 OPTIONS = {
     "url": "a scheduler, or several with commas: ballista://host:port",
-    "table": "the table to read",
+    "table": "the table to read, or to write",
     "query": "or a query over one table, in the SQL of the cluster",
     "columns": "of a table, with commas; all without it",
     "filter": "of a table: a condition in the SQL of the cluster, which is decided there",

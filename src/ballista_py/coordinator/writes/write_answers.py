@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from attrs import define
 
@@ -18,12 +20,20 @@ from ballista_py.transport.table_write.messages import pb
 from ballista_py.transport.table_write.tickets import PutTicket
 
 
+class Observed(Protocol):
+    """A commit, as a node shows it."""
+
+    rows: int
+
+
 @define
 class WriteAnswers:
-    """A `WriteCoordinator` over `StagedWrites`. `tickets` make what executors ask for."""
+    """A `WriteCoordinator` over `StagedWrites`. `tickets` make what executors ask for, and each commit is `observed`,
+    by what it is called."""
 
     writes: StagedWrites
     tickets: TicketSigner
+    observed: Callable[[str], AbstractContextManager[Observed]]
 
     def begin(self, begin: Any, client: str) -> Any:
         """Begin a write. Raises as `StagedWrites.begin`."""
@@ -57,7 +67,10 @@ class WriteAnswers:
     def commit(self, commit: Any, client: str) -> Any:
         """Commit a write. Raises as `StagedWrites.commit`."""
         receipts = [PutReceipt(one.write_id, one.sender, one.digest) for one in commit.receipts]
-        done = self.writes.commit(commit.table, _mode(commit.mode), commit.token, receipts, client)
+        mode = _mode(commit.mode)
+        with self.observed(f"write to {commit.table} ({mode})") as task:
+            done = self.writes.commit(commit.table, mode, commit.token, receipts, client)
+            task.rows = done.rows
         return pb.WriteCommitted(rows=done.rows, repeated=done.repeated)
 
     def abort(self, abort: Any, client: str) -> Any:

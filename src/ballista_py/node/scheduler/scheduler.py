@@ -386,7 +386,7 @@ def _services(
         statements=statements,
         jobs=jobs,
         reads=ReadAnswers(reads, TablePlaces(reads)),
-        puts=WriteAnswers(writes.staged, put_tickets),
+        puts=WriteAnswers(writes.staged, put_tickets, writes.observed),
         figures=ground.metrics,
         metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )
