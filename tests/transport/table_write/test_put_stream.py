@@ -10,11 +10,12 @@ import pytest
 
 from ballista_py.errors import InvalidData, TransportError, Unauthenticated
 from ballista_py.transport.table_read.messages import packed
+from ballista_py.transport.table_read.tickets import READ_PURPOSE
 from ballista_py.transport.table_write.coordinator import WRITE_ACTIONS, answer_write_action
 from ballista_py.transport.table_write.exchange import PutStream
 from ballista_py.transport.table_write.messages import known_of_write, pb, put_of
 from ballista_py.transport.table_write.put_tally import PutTally
-from ballista_py.transport.table_write.tickets import PutTicket
+from ballista_py.transport.table_write.tickets import WRITE_PURPOSE, PutTicket
 
 BATCH = pa.record_batch({"a": [1, 2, 3]})
 
@@ -98,6 +99,14 @@ def test_rows_that_are_not_those_that_were_counted_are_none(sent):
 def test_a_ticket_says_what_it_must_and_no_more(values):
     with pytest.raises(Unauthenticated):
         PutTicket.from_json(values)
+
+
+def test_a_ticket_to_put_rows_is_signed_for_that_alone():
+    purposes = (WRITE_PURPOSE, READ_PURPOSE)
+    assert all(
+        purpose.endswith(b"\n") and purpose.count(b"\n") == 1 for purpose in purposes
+    )  # none begins another
+    assert len(set(purposes)) == 2
 
 
 def test_a_command_is_told_from_those_of_other_protocols():
