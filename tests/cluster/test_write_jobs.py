@@ -128,6 +128,27 @@ def test_a_reply_that_is_lost_is_asked_for_again(shared, table, monkeypatch, mes
     assert ids(shared, table) == list(range(100))
 
 
+def test_rows_whose_receipt_is_lost_are_put_again_and_count_once(shared, table, monkeypatch):
+    """The executor has kept them and is gone before it answers: what it has kept nobody names."""
+    real, lost = row_sending.RowSender.finish, []
+
+    def finish(self):
+        receipt = real(self)
+        if len(lost) < 3:
+            lost.append(receipt.sender)
+            raise TransportError("the link broke", peer=self.address)
+        return receipt
+
+    monkeypatch.setattr(row_sending.RowSender, "finish", finish)
+    with write_job(url_of(shared), table) as job:
+        receipt = job.write(rows_of(0, 100))
+        assert len(lost) == 3
+        kept = [e.key for e in open_store(shared.state_location).list(f"writes/{job.write_id}/")]
+        assert len(kept) == 4
+        assert job.commit([receipt]) == 100
+    assert ids(shared, table) == list(range(100))
+
+
 def test_overwrite_takes_the_place_of_all_rows_at_one_instant(shared, table):
     shared.ingest(table, rows_of(0, 100))
     over, seen = threading.Event(), set()
