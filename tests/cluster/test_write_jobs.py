@@ -395,6 +395,20 @@ def test_a_table_that_was_altered_or_dropped_meanwhile_takes_no_rows(shared, tab
     assert ids(shared, table) == []
 
 
+def test_tokens_begin_anew_with_a_table_that_is_made_after_a_drop(shared, table):
+    with write_job(url_of(shared), table, write_token="nightly") as job:
+        receipt = job.write(rows_of(0, 10))
+        assert job.commit([receipt]) == 10
+        shared.sql(f"drop table {table}")
+        shared.create_table(table, schema=SCHEMA, partition_by=["region"])
+        assert job.commit([receipt]) == 10  # it is told what it did in the one that is no more
+    assert ids(shared, table) == []
+    with write_job(url_of(shared), table, write_token="nightly") as job:
+        receipt = job.write(rows_of(0, 5))
+        assert job.commit([receipt]) == job.commit([receipt]) == 5
+    assert ids(shared, table) == list(range(5))
+
+
 def test_rows_go_to_another_executor_where_one_is_gone_and_a_move_changes_nothing():
     with LocalCluster(schedulers=1, executors=3, ttl_ms=2_000) as cluster:
         cluster.create_table("t", schema=SCHEMA, partition_by=["region"])

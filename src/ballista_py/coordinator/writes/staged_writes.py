@@ -23,7 +23,15 @@ from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
 from ballista_py.coordinator.writes.target_tables import TargetTables
 from ballista_py.coordinator.writes.write_outcome import Outcome
-from ballista_py.errors import BallistaError, ConfigError, InvalidData, SchemaMismatch, SqlError, TryLater
+from ballista_py.errors import (
+    BallistaError,
+    ConfigError,
+    InvalidData,
+    SchemaMismatch,
+    SnapshotGone,
+    SqlError,
+    TryLater,
+)
 from ballista_py.partitions.table import TableSpec
 from ballista_py.partitions.table_name import folded
 from ballista_py.runtime import Runtime
@@ -100,7 +108,7 @@ class StagedWrites:
         name = folded(name)
         mine = token_of_write(token, name, mode, client)
         table, found = self._looked_at(name, mine)
-        if found is None and table is not None:
+        if table is not None and (found is None or self.sent_again.former.was_dropped(found.folder)):
             decision = self.rounds.decided_before(table, mine.kept)
             done = None if decision is None else decision.affected
         else:
@@ -147,11 +155,11 @@ class StagedWrites:
         except SqlError:  # it has another name by now
             if not receipts:
                 raise
-        if found is not None:
-            return CommittedWrite(rows=self.sent_again.told(found, mine).affected, repeated=True)
         decision = None if table is None else self.rounds.decided_before(table, mine.kept)
         if decision is not None:
             return CommittedWrite(rows=decision.affected, repeated=True)
+        if found is not None and not self._begun_anew(found, table, receipts):
+            return CommittedWrite(rows=self.sent_again.told(found, mine).affected, repeated=True)
         if len(set(receipts)) != len(receipts):
             raise InvalidData("a receipt was named twice: commit that of each task once")
         write_ids = sorted({receipt.write_id for receipt in receipts})
@@ -188,6 +196,15 @@ class StagedWrites:
         return looked_at(
             lambda: self.targets.managed(name), lambda folder: self.sent_again.former.of(name, folder, token)
         )
+
+    def _begun_anew(self, found: DoneBefore, table: TableSpec | None, receipts: Sequence[PutReceipt]) -> bool:
+        """Whether tokens began anew, because the table was dropped and made again, and the rows were put since then."""
+        if table is None or not receipts or not self.sent_again.former.was_dropped(found.folder):
+            return False
+        try:
+            return self.leases.read(receipts[0].write_id).table.folder == table.folder
+        except SnapshotGone:
+            return False
 
     def _table_of(self, writes: Sequence[WriteDocument], token: WriteToken) -> TableSpec:
         """The table that these writes were begun for, as it is now, whatever it is called."""
