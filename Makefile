@@ -100,7 +100,7 @@ proto: .venv/.ready-proto ## regenerate the protobuf modules after a change of a
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --grpc_python_out=. --pyi_out=. \
 		ballista_py/transport/proto/control.proto
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
-		ballista_py/transport/proto/table_read.proto
+		ballista_py/transport/proto/table_read.proto ballista_py/transport/proto/table_write.proto
 
 lock: .venv/.ready-dev ## write the versions that .venv has into constraints.txt, which every target installs
 	@{ head -1 constraints.txt; $(BIN)/python -m pip list --format=freeze | grep -v -E '^(ballista_py|pip|setuptools)=='; } > .venv/lock && mv .venv/lock constraints.txt

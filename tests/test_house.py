@@ -117,6 +117,8 @@ NOT_FROM_THE_WIRE = {
     ("storage/reads/files.py", "open_file"): "an object of the cluster's own store, by its digest",
     ("storage/reads/files.py", "read_all"): "the same",
     ("storage/reads/files.py", "read_schema"): "the same",
+    ("storage/writes/staged.py", "open_file"): "an object of the cluster's own store, by its digest",
+    ("storage/writes/staged.py", "read_all"): "the same",
     ("transport/table_read/exchange.py", "read_chunk"): "of RowsIn, which measures; only what is said is used",
 }  # fmt: skip
 

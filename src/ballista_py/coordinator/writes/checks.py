@@ -11,17 +11,17 @@ from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.coordinator.tables.follows import require_choice, retention_of, with_quoted
 from ballista_py.engines.engine import Engine
-from ballista_py.errors import ConfigError, SchemaMismatch, SqlError
+from ballista_py.engines.row_checks import require_checks, said_in_own_words
+from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions.columns import DEFAULT, default_of, with_said
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bound_shapes import BoundShapes
 from ballista_py.sql.column_types import require_kept
-from ballista_py.sql.own_words import NO_ROW_ID, in_own_words, without_position
+from ballista_py.sql.own_words import NO_ROW_ID, without_position
 from ballista_py.sql.parse.changes import Local, quoted, text_for_engine
 from ballista_py.sql.parse.creates import CreateTable
-from ballista_py.sql.parse.identifiers import free_name
 from ballista_py.sql.parse.insert_values import Meant, conversions, names_of_columns, needs_conversion
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.parsing import tokenized
@@ -43,24 +43,9 @@ class RowChecks:
             if not first_row:
                 check_columns(table, batch.schema)
             fitting = conform(table, batch, first_row)
-            self._check(table, fitting, first_row)
+            require_checks(self.engine, table, fitting, first_row)
             first_row += batch.num_rows
             yield fitting
-
-    def _check(self, table: TableSpec, batch: pa.RecordBatch, first_row: int) -> None:
-        for check in table.checks:
-            number = free_name("number", table.schema.names, check)
-            numbers = pa.array(range(batch.num_rows), pa.int64())
-            rows = pa.Table.from_batches([batch]).append_column(number, numbers)
-            sql = f'select min({number}) as number from "{table.name}" where not ({check}\n)'
-            running = self.engine.query(sql, streams={table.name: rows})
-            for found in _in_own_words(running.batches(), check):
-                row = found.column(0)[0].as_py()
-                if row is not None:
-                    shown = _shown(batch.slice(row, 1))
-                    raise SchemaMismatch(
-                        f"row {first_row + row} ({shown}) violates CHECK ({check}) of table '{table.name}'"
-                    )
 
     def require_fitting(self, table: TableSpec, change: Insert, given: pa.Schema) -> None:
         """Raise `SqlError` unless an INSERT of rows of these columns names columns of the table, one for each."""
@@ -104,7 +89,7 @@ class RowChecks:
         )
         running = self.engine.query(f"select {shown} from rows", streams={"rows": reader})
         try:
-            yield from _in_own_words(running.batches(), " ".join(table.schema.names))
+            yield from said_in_own_words(running.batches(), " ".join(table.schema.names))
         finally:
             running.cancel()
 
@@ -245,21 +230,6 @@ def _given(column: pa.Field, places: Mapping[str, int], fixed: Mapping[str, str]
         return quoted(column.name)
     default = fixed.get(column.name.lower(), default_of(column))
     return "null" if default is None else f"({default}\n)"
-
-
-def _in_own_words(batches: Iterable[pa.RecordBatch], wrote: str) -> Iterator[pa.RecordBatch]:
-    try:
-        yield from batches
-    except SqlError as error:
-        raise in_own_words(error, wrote) from None
-
-
-def _shown(row: pa.RecordBatch) -> str:
-    """The first values of a row, for people."""
-    try:
-        return ", ".join(f"{name} = {value}" for name, value in list(row.to_pylist()[0].items())[:5])
-    except (ValueError, OverflowError):  # dates that Python does not have
-        return "with dates beyond the years 1 to 9999"
 
 
 def _places(table: TableSpec, change: Insert, given: pa.Schema) -> dict[str, int]:

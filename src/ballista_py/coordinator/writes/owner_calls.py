@@ -19,6 +19,8 @@ from ballista_py.partitions.set_cover import unassigned
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.rewrite import Rewrite
+from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.writes.staged import files_to_json
 from ballista_py.traces import spanned
 from ballista_py.transport.flight.commands import (
     PARTITION_COLUMN,
@@ -26,11 +28,14 @@ from ballista_py.transport.flight.commands import (
     REWRITE,
     SETTLE,
     WriteTarget,
+    adopt_command,
     apply_command,
     base_command,
     write_command,
 )
 from ballista_py.work import stopped_by
+
+FILES_AT_ONCE = 5_000  # in one command
 
 
 class OwnerConnections(Protocol):
@@ -172,6 +177,22 @@ class OwnerCalls:
         """Have the owners rewrite the files of these partitions."""
         return self._ask(order, view, partitions, REWRITE, {"rewrite": asdict(rewrite)})
 
+    def adopt(
+        self, order: Order, view: ClusterView, files: Mapping[int, Sequence[DataFile]], also: Sequence[int] = ()
+    ) -> Outcome:
+        """Have the owners take over files that lie ready, by partition; those of partitions in `also` are asked even if
+        there are none for them."""
+        pmap, name = view.catalog.maps[order.table.name], order.table.name
+        parts = []
+        for executor_id, own in owners_of(view, name, sorted({*files, *also})).items():
+            parts += [(executor_id, some) for some in _few_files(own, files)]
+
+        def command(own: Sequence[int]) -> dict[str, Any]:
+            said = {partition: files_to_json(files[partition]) for partition in own if partition in files}
+            return adopt_command(order.target(pmap, own), said)
+
+        return self._asked(view, parts, command)
+
     def settle(self, order: Order, view: ClusterView, partitions: Sequence[int], sequence: int | None) -> Outcome:
         """Have the owners fold in an attempt that committed with this sequence, or give it up (None)."""
         return self._ask(order, view, partitions, SETTLE, {"sequence": sequence})
@@ -217,16 +238,27 @@ class OwnerCalls:
     ) -> Outcome:
         pmap = view.catalog.maps[order.table.name]
 
+        def command(own: Sequence[int]) -> dict[str, Any]:
+            return {"kind": action, "target": order.target(pmap, own).to_json(), **body}
+
+        return self._asked(view, list(owners_of(view, order.table.name, partitions).items()), command)
+
+    def _asked(
+        self,
+        view: ClusterView,
+        parts: Sequence[tuple[str, list[int]]],
+        command: Callable[[Sequence[int]], dict[str, Any]],
+    ) -> Outcome:
+        """What owners made of their commands for these partitions."""
+
         def ask(part: tuple[str, list[int]]) -> dict[str, Any] | BallistaError:
             executor_id, own = part
             try:
-                command = {"kind": action, "target": order.target(pmap, own).to_json(), **body}
-                return self.pool.ask(view.addresses[executor_id], command, peer_id=executor_id)
+                return self.pool.ask(view.addresses[executor_id], command(own), peer_id=executor_id)
             except BallistaError as error:
                 return error
 
         outcome = Outcome()
-        parts = list(owners_of(view, order.table.name, partitions).items())
         for (_, own), said in zip(parts, self.run_all(ask, parts), strict=True):
             if isinstance(said, BallistaError):
                 outcome.errors.update(dict.fromkeys(own, said))
@@ -249,6 +281,27 @@ def owners_of(view: ClusterView, table: str, partitions: Sequence[int]) -> dict[
     if missing:
         raise unassigned(missing)
     return found
+
+
+def _few_files(partitions: Sequence[int], files: Mapping[int, Sequence[DataFile]]) -> Iterator[list[int]]:
+    """The partitions in groups that have `FILES_AT_ONCE` files together at most; one with more stands alone.
+
+    >>> from ballista_py.storage.manifest import DataFile
+    >>> file = DataFile(path="a", rows=1, bytes=1)
+    >>> list(_few_files([1, 2, 3], {1: [file] * FILES_AT_ONCE, 2: [file]}))
+    [[1], [2, 3]]
+    """
+    group: list[int] = []
+    count = 0
+    for partition in partitions:
+        own = len(files.get(partition, ()))
+        if group and count + own > FILES_AT_ONCE:
+            yield group
+            group, count = [], 0
+        group.append(partition)
+        count += own
+    if group:
+        yield group
 
 
 _PARTITION = pa.field(PARTITION_COLUMN, pa.int32())

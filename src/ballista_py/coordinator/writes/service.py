@@ -43,6 +43,7 @@ from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
+from ballista_py.coordinator.writes.staged_writes import StagedWrites
 from ballista_py.coordinator.writes.target_tables import TargetTables
 from ballista_py.coordinator.writes.through import OpenWriter, ThroughWrites, no_writer
 from ballista_py.coordinator.writes.view_rows import ViewRows
@@ -108,6 +109,7 @@ class WriteService:
     instance: Callable[[], str] = str
     open_writer: OpenWriter = no_writer
     figures: Figures = UNSEEN
+    staged: StagedWrites = field(init=False)
     _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)
     _claims: TokenClaims = field(init=False)
@@ -182,15 +184,13 @@ class WriteService:
             self._ddl, *kinds, self._sent_again, self._again, self._targets.managed, self._through.ingest
         )
         self._alterations = TableAlterations(
-            self.views,
-            self.tables,
-            self._definitions,
-            self.growth,
-            self.queries,
-            self._checks,
-            self.runtime,
+            self.views, self.tables, self._definitions, self.growth, self.queries, self._checks, self.runtime,
             self.patience_ms,
-        )
+        )  # fmt: skip
+        self.staged = StagedWrites(
+            self.views, self.store, self.runtime, self.calls, self._rounds, self._rows, self._targets, self._claims,
+            self._sent_again, self._again,
+        )  # fmt: skip
 
     def execute(
         self,
@@ -428,8 +428,8 @@ class WriteService:
         return FollowedTable(name, lambda: self._targets.followed(name, folder), self._keyed, self._again)
 
     def tick(self) -> int:
-        """Forget tokens of clients that were used long ago, and what was returned then; how many objects."""
-        return sum(aged.tick() for aged in self._aged)
+        """Forget tokens of clients that were used long ago, what was returned then, and writes that are over."""
+        return sum(aged.tick() for aged in self._aged) + self.staged.tick()
 
     def returns(self, statement: str) -> pa.Schema:
         """The columns that a change with RETURNING gives. Nothing is changed; raises as `run` does."""

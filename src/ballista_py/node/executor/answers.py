@@ -20,10 +20,12 @@ from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.storage.decided_files import Waiting, decided_files
 from ballista_py.storage.held.files import altered_under, rows_unless_altered
+from ballista_py.storage.writes.staged import files_from_json
 from ballista_py.traces import within
 from ballista_py.transport.arrow.door import read_rows
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (
+    ADOPT,
     APPLY,
     BASE,
     LEG,
@@ -50,7 +52,7 @@ WAIT_MS = 30_000.0
 class ExecutorAnswers:
     """A `DataHandler` for the executor `node_id`. It is there a moment before its `partitions`."""
 
-    verbs = tuple(f"DoExchange {kind}" for kind in (LEG, BASE, WRITE, APPLY, REWRITE, SETTLE, RELOAD))
+    verbs = tuple(f"DoExchange {kind}" for kind in (LEG, BASE, WRITE, APPLY, ADOPT, REWRITE, SETTLE, RELOAD))
 
     node_id: str
     engine: Engine
@@ -122,6 +124,13 @@ class ExecutorAnswers:
                 task.rows = _affected(said)
             return said
         rows.drain()
+        if kind == ADOPT:
+            target = WriteTarget.from_json(command["target"])
+            files = {int(partition): files_from_json(own) for partition, own in command["files"].items()}
+            with self._observed(ADOPT, target) as task:
+                said = self._ready().writes.adopt(target, files)
+                task.rows = _affected(said)
+            return said
         if kind == REWRITE:
             rewrite = Rewrite(**command["rewrite"])
             target = WriteTarget.from_json(command["target"])

@@ -30,6 +30,7 @@ from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorA
 from ballista_py.node.executor.control import ExecutorControl
 from ballista_py.node.executor.part_server import ExecutorParts
 from ballista_py.node.executor.partitions import ExecutorPartitions, StoreThreads
+from ballista_py.node.executor.row_taker import ExecutorRows
 from ballista_py.node.front_process import FrontProcess
 from ballista_py.node.loops import Loop
 from ballista_py.node.running import Foundation, RunningNode
@@ -45,11 +46,12 @@ from ballista_py.transport.control.client import ControlClient
 from ballista_py.transport.flight.server import SHUTDOWN_MS, FlightServer, FlightServiceMaker
 from ballista_py.transport.flight_sql.ahead import KeepAlive
 from ballista_py.transport.flight_sql.leg_tickets import LegTicketCheck
-from ballista_py.transport.flight_sql.legs import MAX_TICKET_BYTES, LegService, PartsService
+from ballista_py.transport.flight_sql.legs import MAX_MESSAGE_BYTES, LegService, PartsService
 from ballista_py.transport.security.access import DATA, PARTS, PLAIN_DATA
 from ballista_py.transport.security.callers import Anyone, Nodes, OfOneCluster, TicketHolders
 from ballista_py.transport.security.signed_tickets import TicketCheck
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
+from ballista_py.transport.table_write.tickets import WRITE_PURPOSE
 from ballista_py.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -79,8 +81,8 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         up.callback(threads.close)
         turns = Turns(ground.runtime, LEGS_IN_ALL, lambda: ground.budget.is_full, LONGEST_MS)
         answers = ExecutorAnswers(config.node_id, engine, ground.tasks, config.engine, turns=turns)
-        parts = _part_server(ground)
-        links = _listen(ground, answers, parts)
+        parts, taken = _part_server(ground), _row_taker(ground)
+        links = _listen(ground, answers, parts, taken)
         cache = FileCache(
             ground.store,
             None if folder is None else str(folder / "files"),
@@ -92,6 +94,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             links.lease, ground.store, engine, cache, ground.runtime, threads, node_memory(config), ground.metrics
         )
         parts.reads = PartReads(partitions.holder, ground.store, engine, cache, ground.runtime)
+        taken.staged = partitions.staged
         answers.partitions = partitions
         failures: list[BallistaError] = []
         control = _start_control(ground, links, partitions, failures.append)
@@ -137,18 +140,27 @@ class _Links:
 
 def _part_server(ground: Foundation) -> ExecutorParts:
     """What gives parts of read jobs to whoever holds their tickets."""
-    config = ground.config
-    check = TicketCheck(
-        purpose=READ_PURPOSE,
-        cluster_id=ground.cluster_id,
-        runtime=ground.runtime,
-        tls=config.node_tls(),
-        removed=ground.removed,
-    )
+    config, check = ground.config, _check(ground, READ_PURPOSE)
     return ExecutorParts(config.node_id, check, ground.tasks, ground.runtime, ground.budget, config.engine)
 
 
-def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts) -> _Links:
+def _row_taker(ground: Foundation) -> ExecutorRows:
+    """What takes rows of writes from whoever holds their tickets."""
+    config, check = ground.config, _check(ground, WRITE_PURPOSE)
+    return ExecutorRows(config.node_id, check, ground.tasks, ground.runtime, ground.budget, config.engine)
+
+
+def _check(ground: Foundation, purpose: bytes) -> TicketCheck:
+    return TicketCheck(
+        purpose=purpose,
+        cluster_id=ground.cluster_id,
+        runtime=ground.runtime,
+        tls=ground.config.node_tls(),
+        removed=ground.removed,
+    )
+
+
+def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts, takes: ExecutorRows) -> _Links:
     config, runtime, removed = ground.config, ground.runtime, ground.removed
     tls = config.node_tls()
     tickets = LegTicketCheck(
@@ -165,10 +177,10 @@ def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts) 
         ask_client=True,
         connections=config.connection_limits(),
         spawn=spawn,
-        service=_parts(LegService, tickets, reads, runtime) if is_plain else None,
+        service=_parts(LegService, tickets, reads, takes, runtime) if is_plain else None,
     )
     ground.up.callback(flight.shutdown, spawn, SHUTDOWN_MS / 2)
-    parts = None if is_plain else _parts_port(ground, tickets, answers, reads)
+    parts = None if is_plain else _parts_port(ground, tickets, answers, reads, takes)
     scheme = "grpc" if parts is None else "grpc+tls"
     lease = ExecutorLease(
         config.node_id,
@@ -183,7 +195,11 @@ def _listen(ground: Foundation, answers: ExecutorAnswers, reads: ExecutorParts) 
 
 
 def _parts_port(
-    ground: Foundation, tickets: LegTicketCheck, answers: ExecutorAnswers, reads: ExecutorParts
+    ground: Foundation,
+    tickets: LegTicketCheck,
+    answers: ExecutorAnswers,
+    reads: ExecutorParts,
+    takes: ExecutorRows,
 ) -> FlightServer:
     """A port of its own for clients, who cannot show the certificate that the data port asks for."""
     config = ground.config
@@ -197,11 +213,11 @@ def _parts_port(
         tls=config.flight_tls(),
         connections=config.connection_limits(),
         front=FrontProcess,
-        message_bytes=MAX_TICKET_BYTES,
+        message_bytes=MAX_MESSAGE_BYTES,
         name=config.node_id,
         budget=ground.budget,
         spawn=spawn,
-        service=_parts(PartsService, tickets, reads, ground.runtime),
+        service=_parts(PartsService, tickets, reads, takes, ground.runtime),
     )
     ground.up.callback(port.shutdown, spawn, SHUTDOWN_MS / 2)
     return port
@@ -300,11 +316,11 @@ def _shown(control: ControlClient, cache: FileCache, partitions: ExecutorPartiti
 
 
 def _parts(
-    kind: type[PartsService], tickets: LegTicketCheck, reads: ExecutorParts, runtime: Runtime
+    kind: type[PartsService], tickets: LegTicketCheck, reads: ExecutorParts, takes: ExecutorRows, runtime: Runtime
 ) -> FlightServiceMaker:
-    """What speaks at a port where clients fetch parts."""
+    """What speaks at a port where clients fetch parts and put rows."""
     keep = KeepAlive(runtime=runtime, spawn=spawn)
-    return partial(kind, command_of=tickets.command, reads=reads, keep=keep)
+    return partial(kind, command_of=tickets.command, reads=reads, takes=takes, keep=keep)
 
 
 def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime, budget: MemoryBudget) -> Engine:

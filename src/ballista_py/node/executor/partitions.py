@@ -14,6 +14,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.logs import log_event
 from ballista_py.owner.pipeline_runs import OutsideRuns
+from ballista_py.owner.staged_rows import StagedRows
 from ballista_py.owner.writes import OwnerWrites
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.executor_lease import ExecutorLease
@@ -89,6 +90,7 @@ class ExecutorPartitions:
             spool_bytes=spool_bytes(max_bytes),
             figures=figures,
         )
+        self.staged = StagedRows(store, engine, runtime, threads.map, spool_bytes(max_bytes), figures)
         self.runs = OutsideRuns(self.holder, store, runtime, lambda: lease.info.instance_id)
 
     def shown(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.reads.answers import ReadAnswers
 from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.service import WriteService
+from ballista_py.coordinator.writes.write_answers import WriteAnswers
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.figures import UNSEEN, Figures
@@ -63,6 +64,7 @@ class Services:
     statements: FlightSqlStatements
     jobs: SchedulerJobs
     reads: ReadAnswers
+    puts: WriteAnswers
     figures: Figures = UNSEEN
     metrics: MetricsTable | None = None
     refreshes: SchedulerRefreshes | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from attrs import define, field
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.node.scheduler.observed_queries import ENGINE
-from ballista_py.node.status.tasks import Tasks
+from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.transport.flight.commands import IngestMode
 
 
@@ -27,6 +28,10 @@ class ObservedWrites(WriteService):
             done = super().run(statement, **how)
             task.rows = done.affected
             return done
+
+    def observed(self, text: str) -> AbstractContextManager[Task]:
+        """Around a change that is called so."""
+        return self.tasks.begin("change", text, engine=ENGINE).whole()
 
     def retain(self, name: str, token: str) -> int:
         """See `WriteService.retain`."""

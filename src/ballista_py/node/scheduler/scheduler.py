@@ -27,6 +27,7 @@ from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.writes.metrics_table import MetricsTable
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
+from ballista_py.coordinator.writes.write_answers import WriteAnswers
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
@@ -78,6 +79,7 @@ from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.security.signed_tickets import TicketSigner
 from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
+from ballista_py.transport.table_write.tickets import WRITE_PURPOSE
 from ballista_py.work import carried
 
 _log = logging.getLogger(__name__)
@@ -297,6 +299,7 @@ def _flight_port(ground: Foundation, answers: SchedulerAnswers) -> FlightServer:
             FlightSqlService,
             ready=lambda: answers.ready().statements,
             reads=lambda: answers.ready().reads,
+            writes=lambda: answers.ready().puts,
             runtime=runtime,
             keep=KeepAlive(runtime=runtime, spawn=spawn),
             passwords=passwords,
@@ -364,10 +367,11 @@ def _services(
     )
     metrics = config.otlp_metrics_table
     tickets = LegTickets(cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
-    signer = TicketSigner(
-        purpose=READ_PURPOSE, cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls()
+    read_tickets, put_tickets = (
+        TicketSigner(purpose=purpose, cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
+        for purpose in (READ_PURPOSE, WRITE_PURPOSE)
     )
-    reads = TableReads(queries, ground.store, runtime, signer, tools.run_all)
+    reads = TableReads(queries, ground.store, runtime, read_tickets, tools.run_all)
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
     statements = FlightSqlStatements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)
@@ -382,6 +386,7 @@ def _services(
         statements=statements,
         jobs=jobs,
         reads=ReadAnswers(reads, TablePlaces(reads)),
+        puts=WriteAnswers(writes.staged, put_tickets, writes.observed),
         figures=ground.metrics,
         metrics=None if metrics is None else MetricsTable(writes, metrics, runtime),
     )

@@ -37,6 +37,8 @@ SPANS: Mapping[str, str] = {  # what the span of a task is called
     "write": "owner.write",
     "rewrite": "owner.write",
     "apply": "owner.write",
+    "adopt": "owner.write",
+    "put": "owner.write",
 }
 
 MAX_PLANS = 200

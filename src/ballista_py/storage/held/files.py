@@ -255,13 +255,17 @@ class LoadedFiles:
         return None if found is None else found.gone
 
     def _keep(self, table: str, path: str, file_id: int, drops: int) -> None:
-        """Note what was staged, unless the table was dropped since."""
+        """Note what was staged, in the place of what two attempts at one statement have both staged; unless the table
+        was dropped since."""
         with self._lock:
             if self._drops.get(table, 0) == drops:
-                self._staged.setdefault(table, {})[path] = file_id
-                return
-            self._vectors.get(table, {}).pop(path, None)
-        self._loader.unload(table, [file_id])
+                staged = self._staged.setdefault(table, {})
+                unneeded, staged[path] = staged.get(path), file_id
+            else:
+                unneeded = file_id
+                self._vectors.get(table, {}).pop(path, None)
+        if unneeded is not None:
+            self._loader.unload(table, [unneeded])
 
     def unstage(self, table: str, paths: Iterable[str]) -> None:
         """Unload what was staged and then not needed."""

@@ -4,8 +4,8 @@ A file is written before a manifest names it and read for a while after none doe
 older than `min_age_ms`, and when it was found unnamed `min_age_ms` ago already: whoever pinned a manifest that names
 it began before that. Both times are by the store's own clock; `min_age_ms` must be longer than the longest write
 (`MAX_WRITE_MS`), hydration and query over files. Whoever may take longer holds a claim
-(`state/documents/claims.py`), or a read lease (`storage/reads/leases.py`), which count however old the files are. A
-table with a manifest that cannot be read keeps all of its files.
+(`state/documents/claims.py`), a read lease (`storage/reads/leases.py`) or a write lease (`storage/writes/leases.py`),
+which count however old the files are. A table with a manifest that cannot be read keeps all of its files.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from ballista_py.state.stores.clock import store_now_ms
 from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.manifest import ManifestDocument, all_files
 from ballista_py.storage.reads.leases import ReadLeases
+from ballista_py.storage.writes.leases import WriteLeases
 
 MAX_WRITE_MS = 1_800_000.0
 MIN_AGE_MS = 2 * MAX_WRITE_MS
@@ -97,6 +98,7 @@ def find_garbage(
     for entry in store.list(_ROOT):
         tables.setdefault(_folder_of(entry.key), []).append(entry)
     claimed = claimed_prefixes(store, runtime)  # after the listing: a file that was listed was claimed before
+    claimed += WriteLeases(store, runtime).prefixes(now_ms)  # so, too
     read = ReadLeases(store, runtime).kept(now_ms)  # so, too, and before manifests: what is read was named by one
     garbage: list[ObjectEntry] = []
     kept: dict[str, str] = {}

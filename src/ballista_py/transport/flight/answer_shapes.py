@@ -12,6 +12,7 @@ from typing import Any
 
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
+    ADOPT,
     APPLY,
     BASE,
     CANCEL,
@@ -149,7 +150,7 @@ _TRAILERS: Mapping[object, Known] = {
     JOB_ROWS: _all,
 }
 _RESULTS: Mapping[object, Known] = {
-    **dict.fromkeys((WRITE, APPLY, REWRITE, SETTLE), _by_partition),
+    **dict.fromkeys((WRITE, APPLY, ADOPT, REWRITE, SETTLE), _by_partition),
     **dict.fromkeys((EXECUTE, INGEST), _only({"affected": _rows})),
     RELOAD: _only({}),
     CREATE_TABLE: _only({}),

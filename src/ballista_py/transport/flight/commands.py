@@ -3,12 +3,12 @@
 A scheduler answers the streams `sql` and `job_rows` and the questions `explain`, `tables`, `members`, `reconcile_all`,
 `refresh`, `tasks`, `cancel`, `submit_job`, `job`, `jobs`, `cancel_job` and `close_job`, and carries out the writes
 `execute`, `ingest` and `create_table`. An executor answers the streams `leg` and `base`, and carries out the writes
-`write`, `apply`, `rewrite`, `settle` and `reload`.
+`write`, `apply`, `adopt`, `rewrite`, `settle` and `reload`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ SETTLE = "settle"
 RELOAD = "reload"
 WRITE = "write"
 APPLY = "apply"
+ADOPT = "adopt"
 BASE = "base"
 REFRESH = "refresh"
 TASKS = "tasks"
@@ -196,6 +197,11 @@ def apply_command(target: WriteTarget) -> dict[str, Any]:
     return {"kind": APPLY, "target": target.to_json()}
 
 
+def adopt_command(target: WriteTarget, files: Mapping[int, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Take over data files that lie ready, by partition, at an owner; the answer is as for `write_command`."""
+    return {"kind": ADOPT, "target": target.to_json(), "files": {str(p): list(own) for p, own in files.items()}}
+
+
 def base_command(target: WriteTarget, where: str | None = None, alias: str = "") -> dict[str, Any]:
     """Stream the rows of partitions, file by file, but those of files that hold none for which `where` is true.
 
@@ -263,6 +269,7 @@ class WriteTarget:
 
 
 __all__ = [
+    "ADOPT",
     "APPLY",
     "BASE",
     "CANCEL",
@@ -292,6 +299,7 @@ __all__ = [
     "WRITE",
     "IngestMode",
     "WriteTarget",
+    "adopt_command",
     "apply_command",
     "base_command",
     "create_table_command",

@@ -16,6 +16,7 @@ from ballista_py.partitions.table import FILE_FORMATS, Distribution
 from ballista_py.state.documents.jobs import MAX_NAME_CHARS
 from ballista_py.transport.flight import shape_checks as shape
 from ballista_py.transport.flight.commands import (
+    ADOPT,
     APPLY,
     BASE,
     CANCEL,
@@ -203,6 +204,12 @@ _COMMANDS: Mapping[str, shape.Check] = {
     JOB_ROWS: shape.fields({"job_id": shape.name}, {"chunk": shape.maybe(shape.count)}),
     BASE: shape.fields({"target": _TARGET, "where": shape.maybe(shape.text), "alias": shape.name}),
     **dict.fromkeys((WRITE, APPLY), shape.fields({"target": _TARGET})),
+    ADOPT: shape.fields(
+        {
+            "target": _TARGET,
+            "files": shape.mapping_of(shape.list_of(shape.mapping_of(shape.anything)), shape.digits),
+        }
+    ),
     REWRITE: shape.fields({"target": _TARGET, "rewrite": _REWRITE}),
     SETTLE: shape.fields({"target": _TARGET, "sequence": shape.maybe(shape.count)}),
     RELOAD: shape.fields({"table": shape.name, "partitions": shape.list_of(shape.count)}),

@@ -28,7 +28,7 @@ from ballista_py.transport.flight.wire import MAX_SAID_BYTES, from_json, to_json
 
 WINDOW_BATCHES = 4
 MESSAGE_BYTES = 32 << 20  # nodes take no message that is much larger
-WRITES = ("write", "apply", "ingest", "execute", "create_table", "rewrite", "settle", "reload")
+WRITES = ("write", "apply", "adopt", "ingest", "execute", "create_table", "rewrite", "settle", "reload")
 
 
 class Tally:

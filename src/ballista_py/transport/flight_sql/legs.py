@@ -19,14 +19,18 @@ from ballista_py.transport.flight_sql.statement import SqlStatement, signed_dige
 from ballista_py.transport.flight_sql.status import to_status
 from ballista_py.transport.table_read.exchange import READ_VERB, PartServer, give
 from ballista_py.transport.table_read.messages import request_of
+from ballista_py.transport.table_write.exchange import WRITE_VERB, RowsTaker, take_rows
+from ballista_py.transport.table_write.messages import put_of
 
 FETCH = "DoGet TicketStatementQuery"
-MAX_TICKET_BYTES = 256 << 10  # at a port for them alone; one of a thousand partitions has 20 kB
+MAX_TICKET_BYTES = 256 << 10  # one of a thousand partitions has 20 kB
+MAX_MESSAGE_BYTES = 4 << 20  # at a port for clients alone, who bring rows, too
 CommandOf = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
 class PartsService(FlightService):
-    """`do_get` for the tickets that `Part.location` goes with, `do_exchange` for those of read jobs, and nothing else.
+    """`do_get` for the tickets that `Part.location` goes with, `do_exchange` for those of read jobs and of writes, and
+    nothing else.
 
     `command_of` gives the command of a ticket, told the digest of what it came with, or raises what is wrong with it.
     """
@@ -41,20 +45,27 @@ class PartsService(FlightService):
         *,
         command_of: CommandOf,
         reads: PartServer | None = None,
+        takes: RowsTaker | None = None,
         keep: KeepAlive | None = None,
     ) -> None:
         self._command_of = command_of
         self._reads = reads
+        self._takes = takes
         self._keep = keep
         super().__init__(handler, calls)
 
     def verbs(self, handler: DataHandler) -> set[str]:
-        return {FETCH, READ_VERB}
+        return {FETCH, READ_VERB, WRITE_VERB}
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         self.exchange_of_others(call, descriptor, reader, writer)
 
     def exchange_of_others(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
+        put = put_of(descriptor.cmd)
+        if put is not None and self._takes is not None:
+            with self._calls.enter(call, WRITE_VERB) as opened:
+                take_rows(self._takes, put, opened, reader, writer)
+            return
         request = request_of(descriptor.cmd)
         if request is None or self._reads is None:
             raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")

@@ -50,6 +50,7 @@ from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.statuses import LinkBroke
 from ballista_py.transport.table_read.coordinator import READ_ACTIONS, Coordinator, answer_action
+from ballista_py.transport.table_write.coordinator import WRITE_ACTIONS, WriteCoordinator, answer_write_action
 from ballista_py.work import current_client
 
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
@@ -63,8 +64,8 @@ _AROUND_TICKET_BYTES = 1 << 10  # of the message that carries one
 
 
 class FlightSqlService(FlightService):
-    """The Flight methods of a scheduler. `ready` gives the service, and `reads` that for read jobs, or they raise
-    `TryLater` while there is none.
+    """The Flight methods of a scheduler. `ready` gives the service, `reads` that for read jobs and `writes` that for
+    writes from many processes, or they raise `TryLater` while there is none.
 
     Without `keep` nothing is sent while a statement thinks. `passwords` are asked at handshakes; without any clients
     show nothing, and a handshake lets in everybody as every other call does. `metrics` takes exports of OpenTelemetry's
@@ -86,6 +87,7 @@ class FlightSqlService(FlightService):
         ready: Callable[[], StatementService],
         runtime: Runtime,
         reads: Callable[[], Coordinator] | None = None,
+        writes: Callable[[], WriteCoordinator] | None = None,
         keep: KeepAlive | None = None,
         passwords: Passwords | None = None,
         metrics: Callable[[], MetricsSink] | None = None,
@@ -96,6 +98,7 @@ class FlightSqlService(FlightService):
         self._passwords = passwords
         self._ready = ready
         self._reads = reads
+        self._writes = writes
         self._keep = keep
         self._runtime = runtime
         self._bindings = Bindings(runtime)
@@ -181,6 +184,13 @@ class FlightSqlService(FlightService):
                     raise TransportError("this port has no read jobs")
                 client = opened.context.work.client
                 return [answer_action(self._reads(), action.type, action.body, client)]
+        if action.type in WRITE_ACTIONS:
+            with self._calls.enter(call, f"DoAction {action.type}") as opened:
+                opened.context.work.limit_to(timeout_ms(call.session))
+                if self._writes is None:
+                    raise TransportError("this port takes no writes of many processes")
+                client = opened.context.work.client
+                return [answer_write_action(self._writes(), action.type, action.body, client)]
         if action.type not in ACTIONS:
             return super().do_action(call, action)
         with self._entered(call, f"DoAction {action.type}"):
@@ -200,7 +210,11 @@ class FlightSqlService(FlightService):
 
     def verbs(self, handler: DataHandler) -> set[str]:
         sql = {f"DoAction {name}" for name in ACTIONS} | {f"DoPut {name}" for name in PUTS} | {"ListActions"}
-        sql |= {"Handshake", f"{EXPORT} metrics", *(f"DoAction {name}" for name in READ_ACTIONS)}
+        sql |= {
+            "Handshake",
+            f"{EXPORT} metrics",
+            *(f"DoAction {name}" for name in (*READ_ACTIONS, *WRITE_ACTIONS)),
+        }
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
         sql |= {f"PollFlightInfo {name}" for name in POLLED}
         return super().verbs(handler) | sql | {f"DoGet {name}" for name in ("TicketStatementQuery", *METADATA)}

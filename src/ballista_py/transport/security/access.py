@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ballista_py.errors import TransportError, Unauthenticated
 from ballista_py.transport.flight.commands import (
+    ADOPT,
     APPLY,
     BASE,
     CANCEL,
@@ -45,6 +46,7 @@ METADATA = (
     "CommandGetTables", "CommandGetXdbcTypeInfo",
 )  # fmt: skip
 READ_ACTIONS = tuple(f"ballista_py.tableread.v1.{name}" for name in ("Close", "Locate", "Plan", "Renew"))
+WRITE_ACTIONS = tuple(f"ballista_py.tablewrite.v1.{name}Write" for name in ("Abort", "Begin", "Commit", "Renew"))
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 POLLED = ("CommandPreparedStatementQuery", "CommandStatementQuery", "TicketStatementQuery")
 PUTS = (
@@ -69,6 +71,7 @@ ENDING = frozenset(
         "ClosePreparedStatement",
         "CloseSession",
         *(action for action in READ_ACTIONS if not action.endswith(".Plan")),
+        *(action for action in WRITE_ACTIONS if not action.endswith(".BeginWrite")),
     )
 )
 
@@ -148,7 +151,7 @@ PUBLIC = Access(
         **_each(
             ["DoAction"], (EXPLAIN, TABLES, MEMBERS, RECONCILE_ALL, REFRESH, TASKS, CANCEL, *SQL_ACTIONS), "client"
         ),
-        **_each(["DoAction"], (*JOB_ACTIONS, *READ_ACTIONS), "client"),
+        **_each(["DoAction"], (*JOB_ACTIONS, *READ_ACTIONS, *WRITE_ACTIONS), "client"),
         **_each(["GetFlightInfo", "GetSchema"], (*QUERIES, *METADATA), "client"),
         **_each(["PollFlightInfo"], POLLED, "client"),
         **_each(["DoGet"], ("TicketStatementQuery", *METADATA), "client"),
@@ -165,12 +168,14 @@ CONTROL = Access(
         **_each(["rpc"], ("GetTaskHistory", "GetMetrics"), "scheduler"),
     },
 )
-DATA = Access("data", _each(["DoExchange"], (LEG, BASE, WRITE, APPLY, REWRITE, SETTLE, RELOAD), "scheduler"))
+DATA = Access(
+    "data", _each(["DoExchange"], (LEG, BASE, WRITE, APPLY, ADOPT, REWRITE, SETTLE, RELOAD), "scheduler")
+)
 PARTS = Access(
     "parts",
     {
         **_each(["DoGet"], ["TicketStatementQuery"], "ticket"),
-        **_each(["DoExchange"], ["table_read"], "ticket"),
+        **_each(["DoExchange"], ["table_read", "table_write"], "ticket"),
     },
 )
 TABLE_SERVER = Access(

@@ -31,14 +31,19 @@ def known(name: str, data: bytes, most: int = MAX_MESSAGE_BYTES) -> Any:
     >>> known("Renew", pb.Renew(read_id="r").SerializeToString()).read_id
     'r'
     """
-    kind = getattr(pb, name)
+    return read_message(getattr(pb, name), data, most)
+
+
+def read_message(kind: Any, data: bytes, most: int = MAX_MESSAGE_BYTES) -> Any:
+    """The message of that class in these bytes of a peer. Raises as `known`."""
+    name = kind.DESCRIPTOR.name
     if len(data) > most:
         raise InvalidData(f"a {name} has more than {most >> 20} MiB")
     require_unpackable(data, kind.DESCRIPTOR)
     try:
         found = kind.FromString(data)
     except DecodeError:
-        raise InvalidData(f"the bytes are no {PACKAGE}.{name}") from None
+        raise InvalidData(f"the bytes are no {kind.DESCRIPTOR.full_name}") from None
     _check(found, name)
     return found
 
@@ -54,15 +59,20 @@ def request_of(command: bytes) -> Any:
 
     Raises `InvalidData` for one that is not valid.
     """
+    return command_of(pb.Request, command)
+
+
+def command_of(kind: Any, command: bytes) -> Any:
+    """The message of that class that a command of an exchange holds; None for another. Raises as `known`."""
     if len(command) > MAX_MESSAGE_BYTES or not command.startswith(b"\n"):  # the first field of an Any
         return None
     try:
         wrapped = AnyMessage.FromString(command)
     except DecodeError:
         return None
-    if wrapped.type_url != f"{_TYPE_URL}{PACKAGE}.Request":
+    if wrapped.type_url != f"{_TYPE_URL}{kind.DESCRIPTOR.full_name}":
         return None
-    return known("Request", wrapped.value)
+    return read_message(kind, wrapped.value)
 
 
 def _check(found: Message, place: str) -> None:
