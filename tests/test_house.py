@@ -118,6 +118,7 @@ NOT_FROM_THE_WIRE = {
     ("storage/reads/files.py", "read_all"): "the same",
     ("storage/reads/files.py", "read_schema"): "the same",
     ("transport/table_read/exchange.py", "read_chunk"): "of RowsIn, which measures; only what is said is used",
+    ("transport/table_read/granted_sending.py", "read_chunk"): "the same",
 }  # fmt: skip
 
 

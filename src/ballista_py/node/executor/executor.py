@@ -111,7 +111,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         ground.loop("grants", parts.tick, GRANTS_TICK_MS)
         ground.show(
             ready=links.lease.valid,
-            status=lambda _client: _shown(control, cache, partitions),
+            status=lambda _client: {**_shown(control, cache, partitions), "reads": parts.shown()},
             parts=[memory_part(lambda: [memory_row(config.node_id, "executor", ground.metrics.text())])],
         )
         up.callback(links.lease.leave)

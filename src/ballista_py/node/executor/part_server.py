@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from attrs import define, evolve, field
 from ballista_py.errors import InvalidData, SnapshotGone, TryLater
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.executor.granted_parts import GrantDesk
-from ballista_py.node.status.tasks import Task, Tasks
+from ballista_py.node.status.tasks import DONE, Task, Tasks
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
 from ballista_py.storage.reads.files import ReadFiles
@@ -84,6 +85,10 @@ class ExecutorParts:
         """End exchanges under grants that nobody wants any more. A node calls it about once a second."""
         if self.reads is not None:
             self.grants.tick(self.reads.lease)
+
+    def shown(self) -> dict[str, int]:
+        """The exchanges that are open under grants now, and of how many grants something is remembered."""
+        return {"exchanges": self.grants.exchanges, "grants": self.grants.served.remembered}
 
     def _open_granted(
         self, reads: PartReads, ticket: ReadTicket, request: PartRequest, context: CallContext
@@ -172,7 +177,8 @@ class ExecutorParts:
                 raise
             up.callback(answer.cancel)
             task.attach(up.pop_all().close)
-        return evolve(answer, batches=_followed(task, answer), cancel=task.cancelled)
+        done = partial(task.end, DONE)
+        return evolve(answer, batches=_followed(task, answer), cancel=task.cancelled, done=done)
 
     def _is_busy(self, client: str) -> bool:
         with self._lock:

@@ -98,6 +98,7 @@ class PartAnswer:
     sections: Sections | None = None  # None: positions count rows, in an order of this Server's own
     process: Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]] | None = None  # of what `batches` give
     goes_on: Callable[[], bool] = field(default=lambda: True)
+    done: Callable[[], None] = field(default=lambda: None)  # all was sent that was asked for
 
 
 @frozen

@@ -97,6 +97,7 @@ def send_granted(
                 writer.write_batch(batch, said.SerializeToString())
     with call.sending():
         writer.write_metadata(tally.message(pieces.at).SerializeToString())
+    answer.done()
     credit.heard_out()
 
 
