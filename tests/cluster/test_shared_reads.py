@@ -284,13 +284,22 @@ def test_executors_hold_nothing_for_an_agent_that_went_behind_its_lease(cluster,
     while any(sum(one) for one in served(cluster)) and time.monotonic() < until:
         time.sleep(0.2)  # nobody ticks
     assert served(cluster) == [(0, 0), (0, 0)]
-    read = [task for n in (1, 2) for task in cluster.shown(f"executor-{n}", "/tasks")["tasks"] if task["kind"] == "read"]
+    read = [
+        task
+        for n in (1, 2)
+        for task in cluster.shown(f"executor-{n}", "/tasks")["tasks"]
+        if task["kind"] == "read"
+    ]
     assert read
     assert all(task["outcome"] != "running" for task in read)
 
 
 def test_a_worker_of_this_process_needs_no_port(cluster):
-    with read_job(url_of(cluster), table="t", columns=["id"]) as job, job.share() as shared, ReadClient(shared) as client:
+    with (
+        read_job(url_of(cluster), table="t", columns=["id"]) as job,
+        job.share() as shared,
+        ReadClient(shared) as client,
+    ):
         found = pa.concat_tables([table for _, table in client.tables()])
         require_all(found)
         assert shared.wait(timeout=1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from attrs import define, field, frozen
@@ -16,6 +18,7 @@ from ballista_py.transport.table_read.tokens.exchange import OpenRead, ReadReply
 from ballista_py.transport.table_read.tokens.serving import HeldPartition, ServedReads, ServedStream
 
 LOOK_MS = 30_000.0  # after which the lease of a job is looked at again, at the latest
+KNOWN_LEASES = 4_000
 LATE_MS = 1_000.0  # for a lease that nobody renewed in time, and nobody has ended yet
 LOOK_OF_EACH_MS = 50.0  # of very many jobs each is looked at less often
 GRANTS_TICK_MS = 1_000
@@ -43,7 +46,7 @@ class GrantDesk:
     runtime: Runtime
     served: ServedReads
     _exchanges: dict[tuple[str, str], tuple[int, CallContext]] = field(init=False, factory=dict)
-    _seen: dict[str, _Seen] = field(init=False, factory=dict)
+    _seen: OrderedDict[str, _Seen] = field(init=False, factory=OrderedDict)  # also of jobs that are over
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -96,9 +99,6 @@ class GrantDesk:
         for job in self.served.ending(self._look_ms() / 2):
             self._look(job, leases)
         self._end(self.served.tick())
-        with self._lock:
-            known = {job for job, _ in self._exchanges} | set(self.served.ending(float("inf")))
-            self._seen = {job: seen for job, seen in self._seen.items() if job in known}
 
     def _look(self, job: str, leases: Leases) -> None:
         """Hear from the store how long a job lasts."""
@@ -119,6 +119,9 @@ class GrantDesk:
             seen = self._seen.get(job)
             if seen is None or seen.renewals != lease.renewals:
                 self._seen[job] = _Seen(lease.renewals, lease.lease_ms, self.runtime.monotonic_ms())
+                while len(self._seen) > KNOWN_LEASES:
+                    self._seen.popitem(last=False)
+            self._seen.move_to_end(job)
         return self._known_left_ms(job)
 
     def _known_left_ms(self, job: str) -> float:
@@ -127,7 +130,7 @@ class GrantDesk:
         return 0.0 if seen is None else seen.at_ms + seen.lease_ms + SKEW_MS - self.runtime.monotonic_ms()
 
     def _look_ms(self) -> float:
-        return max(LOOK_MS, LOOK_OF_EACH_MS * len(self._seen))
+        return max(LOOK_MS, LOOK_OF_EACH_MS * len(self.served.ending(inf)))
 
     def _end(self, ended: tuple[ServedStream, ...]) -> None:
         """End the exchanges of streams that are over."""

@@ -201,7 +201,10 @@ class GrantExchange:
     def _trailer(self, trailer: Any, tally: GrantTally, at: Position, seen: Position) -> ReadTrailer:
         """The trailer; one that is not of what came says so by its sums."""
         end = Position(trailer.end.section, trailer.end.row)
-        is_whole = trailer.complete and not tally.is_open and trailer.chunks == tally.chunks and end == seen
+        is_at_end = end == seen or (
+            self._counts and not tally.chunks
+        )  # files without rows have an end of their own
+        is_whole = trailer.complete and not tally.is_open and trailer.chunks == tally.chunks and is_at_end
         return ReadTrailer(
             attempt=self.attempt,
             end=at,
