@@ -1,7 +1,7 @@
 """A worker process of a shared read: `python shared_read_worker.py FOLDER NAME SECONDS_A_CHUNK`, its handle on stdin.
 
-What it has read under a grant lies in `{token}.arrow` before the Agent counts it; `{name}.{token}.begun` is there from the
-first rows on, and `{name}.said` has a line for each grant: what became of it.
+What it has read under a grant lies in `{token}.arrow` before the Agent counts it; `{name}.{token}.begun` is there from
+the first rows on, and `{name}.said` has a line for each grant: what became of it.
 """
 
 from __future__ import annotations

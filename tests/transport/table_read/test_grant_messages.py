@@ -46,7 +46,7 @@ ME = ReaderId("me", "1")
 @st.composite
 def parts(draw):
     """Some rows of sections that have rows."""
-    sections = Sections(tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=4)) + [1]))
+    sections = Sections((*draw(st.lists(st.integers(0, 5), min_size=1, max_size=4)), 1))
     start = draw(st.integers(0, sections.total - 1))
     end = draw(st.integers(start + 1, sections.total))
     return {"sections": sections, "rows": RowRange(sections.at(start), sections.at(end))}

@@ -423,7 +423,7 @@ def test_what_was_counted_on_both_sides_is_the_same():
 
 @pytest.mark.parametrize("changed", [{"chunks": 2}, {"complete": False}, {"rows": 4}, {"crc32": 1}])
 def test_a_trailer_of_something_else_has_other_sums(changed):
-    *events, last = told(*SENT, trailer_of(*STEPS, **changed))[0]
+    *_events, last = told(*SENT, trailer_of(*STEPS, **changed))[0]
     good = told(*SENT, trailer_of(*STEPS))[0][-1]
     assert (last.rows, last.crc32) != (good.rows, good.crc32)
 

@@ -1,4 +1,4 @@
-"""A worker of a shared read before real Servers: what it does where they are busy, its ticket is old, or nobody answers."""
+"""A worker of a shared read before real Servers: busy ones, an old ticket, an Agent that says nothing."""
 
 from __future__ import annotations
 
