@@ -40,7 +40,8 @@ def part(number=0, **changed) -> ReadPartition:
     return ReadPartition(
         **{
             "source": SOURCE, "read_id": "r", "number": number, "rows": 10, "data_bytes": 1, "schema": SCHEMA,
-            "base_schema": SCHEMA, "plan": "p", "relation": "t", "locations": ("s1", "s2"), "ticket": b"old",
+            "base_schema": SCHEMA, "plan": "p", "relation": "t", "passes_rows": False,
+            "locations": ("s1", "s2"), "ticket": b"old",
             "section_rows": (4, 6), "priorities": (0, 1), **changed,
         }
     )  # fmt: skip

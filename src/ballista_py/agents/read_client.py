@@ -130,12 +130,14 @@ class _RowsOfGrant:
 
     def take(self, rows: tuple[pa.RecordBatch, ...], applies_plan: bool) -> None:
         """Rows as they came; with `applies_plan` the plan is still to be done over them."""
-        wanted = self.handle.base_schema if applies_plan else self.handle.schema
+        handle = self.handle
+        given = handle.base_schema if applies_plan else handle.schema
+        waits = applies_plan and not handle.passes_rows
         for batch in rows:
-            if batch.schema.types != wanted.types:
+            if batch.schema.types != given.types:
                 raise InvalidData("a node gave other columns than the read job has")
-            shown = pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
-            if applies_plan:
+            shown = pa.RecordBatch.from_arrays(batch.columns, schema=given if waits else handle.schema)
+            if waits:
                 self._waiting.append(shown)
             elif shown.num_rows:
                 self.sink.take(shown)
@@ -253,7 +255,8 @@ class _Reading:
         self._runtime = client._runtime
         self._sink = sink
         times = TIMES_OF_WHOLE if grant.sections is None else TIMES
-        self._consumer = GrantConsumer(grant, client.id, self._runtime, times=times)
+        wants_plan = not client._handle.passes_rows
+        self._consumer = GrantConsumer(grant, client.id, self._runtime, wants_plan=wants_plan, times=times)
         self._rows = _RowsOfGrant(client._handle, sink, in_parts=grant.sections is not None)
         self._exchange: GrantExchange | None = None
         self._chunk: Heard | None = None

@@ -51,6 +51,7 @@ class SharedReadHandle:
     base_schema: pa.Schema
     plan: str
     relation: str
+    passes_rows: bool
     source: ReadSource  # without the token of the client: tickets are all that executors ask for
     secret: str = field(repr=False)
     tls: Tls | None = None
@@ -164,6 +165,7 @@ class SharedRead:
             base_schema=self.job.given if part is None else part.base_schema,
             plan="" if part is None else part.plan,
             relation="" if part is None else part.relation,
+            passes_rows=part is not None and part.passes_rows,
             source=evolve(self.job.source, token=None),
             secret="",
         )

@@ -28,12 +28,12 @@ SOURCE = ReadSource(url="ballista://127.0.0.1:1")
 class Job:
     read_id, lease_ms, given, source = "r", 60_000, SCHEMA, SOURCE
 
-    def __init__(self, uri, plan, *, whole=False, ticket=b"{}"):
+    def __init__(self, uri, plan, *, whole=False, ticket=b"{}", passes=False):
         self.uri = uri
         self.partitions = (
             ReadPartition(
                 source=SOURCE, read_id="r", number=0, rows=FILES.total, data_bytes=1, schema=SCHEMA,
-                base_schema=SCHEMA, plan=plan, relation="t", locations=(uri,), ticket=ticket,
+                base_schema=SCHEMA, plan=plan, relation="t", passes_rows=passes, locations=(uri,), ticket=ticket,
                 section_rows=() if whole else FILES.rows, priorities=(0,),
             ),
         )  # fmt: skip
@@ -74,6 +74,11 @@ def test_what_servers_have_no_time_for_is_done_by_the_worker(uri, server, monkey
         Server, "open_part", lambda self, request, _: TooBusy() if request.process else given(request, None)
     )
     assert read(share(uri, "select n * 2 as n from t where n < 3")) == [0, 2, 4]
+
+
+def test_rows_that_are_given_as_they_are_are_processed_by_nobody(uri, server):
+    assert read(share(uri, "no SQL at all", passes=True)) == list(range(FILES.total))
+    assert [one.process for one in server.asked] == [False]
 
 
 @pytest.mark.parametrize("processed", [True, False])

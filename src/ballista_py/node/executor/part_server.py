@@ -164,7 +164,7 @@ class ExecutorParts:
             up.callback(self._opened.pop, place, None)
             if not request.process:
                 try:
-                    takes = reads.takes(read, ticket.part, request.encodings)
+                    takes = reads.takes(read, ticket.part, () if request.token else request.encodings)
                     room = self.budget.begin(takes, ticket.client, wait_ms=ROOM_MS)
                 except TryLater:
                     return OnHold(RETRY_AFTER_MS)
