@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ballista_py.agents.polars_scan import scan_ballista
+    from ballista_py.agents.read_client import ReadClient
     from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
+    from ballista_py.agents.shared_read import SharedRead
     from ballista_py.agents.table_changes import (
         ChangedPartition,
         TableChanges,
@@ -132,7 +134,9 @@ _HOMES = {
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
     "agents.polars_scan": ("scan_ballista",),
+    "agents.read_client": ("ReadClient",),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
+    "agents.shared_read": ("SharedRead",),
     "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
 }
 _MODULES = {"fence": "state.documents.fence"}
@@ -191,6 +195,7 @@ __all__ = [
     "Promise",
     "QueryResult",
     "QueryStream",
+    "ReadClient",
     "ReadJob",
     "ReadPartition",
     "ReapReport",
@@ -207,6 +212,7 @@ __all__ = [
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",
+    "SharedRead",
     "SkewedPartition",
     "SourceLag",
     "SourcePosition",
