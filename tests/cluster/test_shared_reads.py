@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from attrs import evolve
+from google.protobuf.any_pb2 import Any
 
 from ballista_py import LocalCluster, read_job
 from ballista_py.agents.read_client import ReadClient
-from ballista_py.errors import ConfigError, SnapshotGone, Unauthenticated
+from ballista_py.errors import ConfigError, SnapshotGone, TransportError, Unauthenticated
+from ballista_py.runtime import SystemRuntime
+from ballista_py.transport.proto import table_read_pb2 as pb
+from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.table_read.grant_messages import AskForWork
 
 pytestmark = pytest.mark.cluster
@@ -337,3 +344,84 @@ def test_arguments_that_cannot_be_are_refused(cluster):
                     ReadClient(shared, name=name)
             with pytest.raises(ConfigError):
                 shared.serve("127.0.0.1:nothing")
+
+
+def read_as_the_page_says(handle) -> list[int]:
+    """A Client of the messages and of Arrow Flight alone: docs/table-read.md says all that it does."""
+    agent = flight.FlightClient(f"grpc://{handle.address}")
+    secret = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {handle.secret}".encode())])
+    me = pb.ReaderName(name="stranger", instance="1")
+    counted: list[int] = []
+
+    def say(**said):
+        body = pb.ToAgent(client=me, **said).SerializeToString()
+        (answer,) = agent.do_action(flight.Action("ballista_py.tableread.v1.ToAgent", body), secret)
+        return pb.FromAgent.FromString(answer.body.to_pybytes())
+
+    while (work := say(ask=pb.AskForRows())).WhichOneof("what") != "over":
+        if work.WhichOneof("what") == "wait":
+            time.sleep(work.wait.retry_after_ms / 1e3)
+            continue
+        grant, ids, crc, waiting, chunks = work.grant, [], 0, 0, 0
+        asked = pb.Request(
+            ticket=grant.ticket, token=grant.token, ancestors=grant.ancestors, attempt=1, begin=grant.rows.start,
+            needs_order=True,
+        )  # fmt: skip
+        command = Any(
+            type_url="type.googleapis.com/ballista_py.tableread.v1.Request", value=asked.SerializeToString()
+        )
+        server = flight.FlightClient(grant.locations[0].uri)
+        writer, reader = server.do_exchange(flight.FlightDescriptor.for_command(command.SerializeToString()))
+        writer.begin(pa.schema([]))
+        reply = pb.Reply.FromString(reader.read_chunk().app_metadata.to_pybytes())
+        assert reply.WhichOneof("status") == "accepted"
+        writer.write_metadata(pb.Credit(chunks=2, until=grant.rows.end).SerializeToString())
+        while (message := reader.read_chunk()).data is not None:
+            chunk = pb.Chunk.FromString(message.app_metadata.to_pybytes())
+            ids += message.data["id"].to_pylist()
+            waiting, chunks = waiting + message.data.num_rows, chunks + 1
+            writer.write_metadata(pb.Credit(chunks=1, until=grant.rows.end).SerializeToString())
+            if chunk.HasField("end"):
+                step = zlib.crc32(struct.pack("<QIQ", waiting, chunk.end.section, chunk.end.row))
+                crc, waiting = zlib.crc32(struct.pack(">I", step), crc), 0
+        trailer = pb.Trailer.FromString(message.app_metadata.to_pybytes())
+        writer.close()
+        assert trailer == pb.Trailer(rows=len(ids), chunks=chunks, crc32=crc, complete=True, end=grant.rows.end)
+        assert say(token=grant.token, done=pb.AllRead(rows=grant.rows)).counted.worth == pb.WORTH_COUNTED
+        assert say(token=grant.token, done=pb.AllRead(rows=grant.rows)).counted.worth == pb.WORTH_AGAIN
+        counted += ids
+    return counted
+
+
+def test_a_client_can_be_written_from_the_page(cluster):
+    with read_job(url_of(cluster), table="t", columns=["id"], target_bytes=200_000) as job, job.share() as shared:
+        found = read_as_the_page_says(shared.serve())
+        require_all(pa.table({"id": found}))
+        assert shared.has_ended
+
+
+def test_over_tls_workers_prove_the_agent_and_need_no_token(tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ada ada-0123456789abcdef\n")
+    options = {"flight-tokens-file": str(tokens)}
+    with LocalCluster(
+        schedulers=1, executors=1, tls=True, token="ada-0123456789abcdef", node_options=options
+    ) as shut:
+        shut.create_table("t", schema=SCHEMA, partition_by=["bucket(2, id)"])
+        shut.ingest("t", rows_of(0, 1_000))
+        url = "ballista+tls://" + shut.addresses()[0]
+        folder = CertificateFolder(tmp_path / "tls", SystemRuntime())
+        folder.init()
+        folder.add("driver", "executor", hosts=["127.0.0.1"])
+        own = folder.tls("driver")
+        asked = {"table": "t", "token": "ada-0123456789abcdef", "tls": shut.tls}
+        with read_job(url, **asked) as job, job.share() as shared:
+            handle = shared.serve(tls=own, ca_file=own.ca_file)
+            assert "ada-0123456789abcdef" not in str(pickle.dumps(handle))
+            with ReadClient(pickle.loads(pickle.dumps(handle))) as client:
+                require_all(pa.concat_tables([table for _, table in client.tables()]), range(1_000))
+            with (
+                ReadClient(evolve(handle, tls=None), patience=0.5) as client,
+                pytest.raises(TransportError, match="does not answer"),
+            ):
+                list(client.tables())
