@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ballista_py.agents.polars_scan import scan_ballista
-    from ballista_py.agents.read_client import ReadClient
+    from ballista_py.agents.read_client import GrantSink, ReadClient
     from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
-    from ballista_py.agents.shared_read import SharedRead
+    from ballista_py.agents.shared_read import SharedRead, SharedReadHandle
     from ballista_py.agents.table_changes import (
         ChangedPartition,
         TableChanges,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
+    from ballista_py.transport.table_read.tokens.messages import ReadGrant
 
 __version__ = "0.1.0"
 
@@ -134,9 +135,10 @@ _HOMES = {
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
     "agents.polars_scan": ("scan_ballista",),
-    "agents.read_client": ("ReadClient",),
+    "agents.read_client": ("GrantSink", "ReadClient"),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
-    "agents.shared_read": ("SharedRead",),
+    "agents.shared_read": ("SharedRead", "SharedReadHandle"),
+    "transport.table_read.tokens.messages": ("ReadGrant",),
     "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
 }
 _MODULES = {"fence": "state.documents.fence"}
@@ -169,6 +171,7 @@ __all__ = [
     "ExecutorRegistry",
     "FormerName",
     "Grant",
+    "GrantSink",
     "Header",
     "Heartbeat",
     "HeldPartitions",
@@ -196,6 +199,7 @@ __all__ = [
     "QueryResult",
     "QueryStream",
     "ReadClient",
+    "ReadGrant",
     "ReadJob",
     "ReadPartition",
     "ReapReport",
@@ -213,6 +217,7 @@ __all__ = [
     "Secret",
     "SetCoverSelector",
     "SharedRead",
+    "SharedReadHandle",
     "SkewedPartition",
     "SourceLag",
     "SourcePosition",

@@ -95,9 +95,9 @@ def send_granted(
                 tally.ends(end)
             with call.sending():
                 writer.write_batch(batch, said.SerializeToString())
+    answer.done()  # before the Client knows, who then ends the call
     with call.sending():
         writer.write_metadata(tally.message(pieces.at).SerializeToString())
-    answer.done()
     credit.heard_out()
 
 
