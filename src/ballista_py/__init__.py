@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
-    from ballista_py.transport.table_read.tokens.messages import ReadGrant
 
 __version__ = "0.1.0"
 
@@ -138,7 +137,6 @@ _HOMES = {
     "agents.read_client": ("GrantSink", "ReadClient"),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
     "agents.shared_read": ("SharedRead", "SharedReadHandle"),
-    "transport.table_read.tokens.messages": ("ReadGrant",),
     "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
 }
 _MODULES = {"fence": "state.documents.fence"}
@@ -199,7 +197,6 @@ __all__ = [
     "QueryResult",
     "QueryStream",
     "ReadClient",
-    "ReadGrant",
     "ReadJob",
     "ReadPartition",
     "ReapReport",

@@ -210,8 +210,8 @@ def test_whoever_waits_for_the_end_tells_those_who_wait_for_rows(shared, clock):
 
 
 def test_the_token_of_the_client_goes_to_no_worker(shared):
-    assert shared.here.source.token is None
-    assert shared.here.source.url == SOURCE.url
+    assert shared.here._source.token is None
+    assert shared.here._source.url == SOURCE.url
 
 
 def test_a_partition_without_places_is_read_whole():

@@ -21,8 +21,8 @@ class FileSink:
     def __init__(self, folder: Path, name: str, slow_s: float, schema: pa.Schema) -> None:
         self.folder, self.name, self.slow_s, self.schema = folder, name, slow_s, schema
 
-    def begin(self, grant):
-        self.token, self.rows = grant.token, []
+    def begin(self, token):
+        self.token, self.rows = token, []
 
     def take(self, rows):
         self.rows.append(rows)

@@ -73,8 +73,8 @@ class GrantSink(Protocol):
     under the name of the token, has every row of the job in what lies under `SharedRead.counted_tokens`.
     """
 
-    def begin(self, grant: ReadGrant) -> None:
-        """Rows under a new grant follow."""
+    def begin(self, token: str) -> None:
+        """Rows under a new grant follow, whose token this is."""
         ...
 
     def take(self, rows: pa.RecordBatch) -> None:
@@ -99,12 +99,12 @@ class _Gathered:
     """Keeps the rows of a grant in memory."""
 
     schema: pa.Schema
-    grant: ReadGrant | None = None
+    token: str = ""
     rows: list[pa.RecordBatch] = field(factory=list)
     is_counted: bool = False
 
-    def begin(self, grant: ReadGrant) -> None:
-        self.grant, self.rows, self.is_counted = grant, [], False
+    def begin(self, token: str) -> None:
+        self.token, self.rows, self.is_counted = token, [], False
 
     def take(self, rows: pa.RecordBatch) -> None:
         self.rows.append(rows)
@@ -179,7 +179,7 @@ class ReadClient:
         self.id = ReaderId(name or self._runtime.new_id(), self._runtime.new_id())
         self._handle = agent if isinstance(agent, SharedReadHandle) else agent.here
         self._link: _Link = _Port(agent, self._runtime) if isinstance(agent, SharedReadHandle) else _Here(agent)
-        self._servers = self._handle.source.pool(self._runtime, of_nodes=True)
+        self._servers = self._handle._source.pool(self._runtime, of_nodes=True)
         self._patience_ms = patience * 1e3
         self._spawn: Spawn = spawn
         self._heard_ms = self._runtime.monotonic_ms()
@@ -189,16 +189,16 @@ class ReadClient:
         """The columns of the rows."""
         return self._handle.schema
 
-    def tables(self) -> Iterator[tuple[ReadGrant, pa.Table]]:
-        """The rows that count, grant by grant; all of one are in memory. Those of all workers are all of the job.
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        """The rows that count, grant by grant, each with its token. Those of all workers together are all of the job.
 
-        What was counted is not read again: if this process dies before it has used a table, its rows are missing. Who
-        cannot have that uses `read`. Raises as `read`.
+        All rows of a grant are in memory. What was counted is not read again: if this process dies before it has used
+        a table, its rows are missing. Who cannot have that uses `read`. Raises as `read`.
         """
         sink = _Gathered(self.schema)
         for _ in self._grants(sink):
-            if sink.grant is not None and sink.is_counted:
-                yield sink.grant, pa.Table.from_batches(sink.rows, schema=self.schema)
+            if sink.is_counted:
+                yield sink.token, pa.Table.from_batches(sink.rows, schema=self.schema)
 
     def read(self, sink: GrantSink) -> int:
         """Read into a sink until the job has ended; returns how many grants counted.
@@ -269,7 +269,7 @@ class _Reading:
     def run(self) -> bool:
         """Whether the rows count."""
         consumer = self._consumer
-        self._sink.begin(consumer.grant)
+        self._sink.begin(consumer.grant.token)
         try:
             self._carry_out(consumer.start())
             while consumer.phase != "over":

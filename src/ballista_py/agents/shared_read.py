@@ -52,7 +52,7 @@ class SharedReadHandle:
     plan: str
     relation: str
     passes_rows: bool
-    source: ReadSource  # without the token of the client: tickets are all that executors ask for
+    _source: ReadSource  # without the token of the client: tickets are all that executors ask for
     secret: str = field(repr=False)
     tls: Tls | None = None
 

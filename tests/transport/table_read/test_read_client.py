@@ -158,7 +158,7 @@ class Sink:
     def __init__(self):
         self.said = []
 
-    def begin(self, grant):
+    def begin(self, token):
         self.said.append("begin")
 
     def take(self, rows):
