@@ -73,6 +73,8 @@ class GrantDesk:
             self._exchanges[key] = request.attempt, context
         if before is not None:
             before[1].cut(TransportError("the rows were asked for again"))
+        if not self.goes_on(request):  # it was superseded before it could be found here
+            self._drop(key, request.attempt)
 
     def goes_on(self, request: OpenRead) -> bool:
         """Whether the next rows are wanted."""
@@ -135,11 +137,12 @@ class GrantDesk:
     def _end(self, ended: tuple[ServedStream, ...]) -> None:
         """End the exchanges of streams that are over."""
         for stream in ended:
-            with self._lock:
-                found = self._exchanges.get((stream.job, stream.token))
-                if found is None or found[0] != stream.attempt:
-                    continue
-                del self._exchanges[stream.job, stream.token]
-            found[1].cut(
-                TransportError("the rows are read by somebody else by now, or nobody took any for too long")
-            )
+            self._drop((stream.job, stream.token), stream.attempt)
+
+    def _drop(self, key: tuple[str, str], attempt: int) -> None:
+        with self._lock:
+            found = self._exchanges.get(key)
+            if found is None or found[0] != attempt:
+                return
+            del self._exchanges[key]
+        found[1].cut(TransportError("the rows are read by somebody else by now, or nobody took any for too long"))
