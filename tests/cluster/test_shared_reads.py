@@ -206,7 +206,7 @@ def test_rows_are_taken_from_a_slow_worker_by_those_who_have_none(cluster, worke
     """All rows are one partition, which the slow one has first; the others come when it is amid it."""
     with read_job(url_of(cluster), table="one", max_partitions=1) as job:
         assert len(job.partitions) == 1
-        made = workers(job)
+        made = workers(job, _dead_ms=60_000.0)
         made.start("slow", 0.5)
         token = made.wait_for_rows("slow")
         for number in range(3):
