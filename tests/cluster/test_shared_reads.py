@@ -226,9 +226,8 @@ def test_rows_of_an_executor_that_was_killed_are_read_elsewhere(workers):
         with read_job(url_of(made_cluster), table="t", target_bytes=200_000) as job:
             made = workers(job)
             for number in range(4):
-                made.start(f"w{number}", 0.05)
-            for number in range(4):
-                made.wait_for_rows(f"w{number}")
+                made.start(f"w{number}", 0.3)
+            made.wait_for_rows("w0")
             made_cluster.kill("executor-1")
             made.wait()
             require_all(made.counted())
@@ -242,9 +241,8 @@ def test_partitions_that_move_amid_the_read_are_found_where_they_are(workers):
         with read_job(url_of(made_cluster), table="t", target_bytes=200_000) as job:
             made = workers(job)
             for number in range(3):
-                made.start(f"w{number}", 0.05)
-            for number in range(3):
-                made.wait_for_rows(f"w{number}")
+                made.start(f"w{number}", 0.3)
+            made.wait_for_rows("w0")
             made_cluster.kill("executor-3")
             made_cluster.sql("update t set v = v + 1 where id < 1000")  # by who owns them by now
             made_cluster.start("executor-3")
@@ -257,9 +255,8 @@ def test_all_show_one_instant_whatever_is_changed_meanwhile(cluster, workers):
     with read_job(url_of(cluster), table="changed", target_bytes=200_000) as job:
         made = workers(job)
         for number in range(4):
-            made.start(f"w{number}", 0.05)
-        for number in range(4):
-            made.wait_for_rows(f"w{number}")
+            made.start(f"w{number}", 0.3)
+        made.wait_for_rows("w0")
         cluster.sql("update changed set v = -1 where id % 3 = 0")
         cluster.sql("delete from changed where id % 5 = 0")
         for start in range(ROWS, ROWS + 20_000, 1_000):  # small files, which owners merge

@@ -253,11 +253,12 @@ def test_what_was_superseded_ends_without_its_trailer(pool, address, server):
     assert server.done == 0
 
 
+@pytest.mark.parametrize("until", [END, Position(2, 10)])
 @pytest.mark.parametrize("count", [1, 30_000])
-def test_files_that_have_other_rows_than_they_should_are_no_answer(pool, address, server, count):
+def test_files_that_have_other_rows_than_they_should_are_no_answer(pool, address, server, count, until):
     server.wrong_rows = count
     exchange = opened(pool, address)
-    *_, last = read(exchange)
+    *_, last = read(exchange, until)
     assert last.event == ReadClosed(3)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.transport.table_read.test_granted_exchange import FILES, SCHEMA, Server
 
+from ballista_py.agents import read_client
 from ballista_py.agents.agent import ReadSource
 from ballista_py.agents.read_client import ReadClient
 from ballista_py.agents.read_job import ReadPartition
@@ -246,3 +247,19 @@ def test_a_sink_that_fails_gives_its_rows_up(uri):
     with ReadClient(shared) as client, pytest.raises(OSError, match="full"):
         client.read(sink)
     assert (shared._agent.waiting, shared.has_ended) == (1, False)
+
+
+@pytest.mark.parametrize(("in_parts", "wanted"), [(False, [6]), (True, [3, 3])])
+def test_what_is_read_whole_is_processed_together_and_the_rest_does_not_wait_for_all(
+    monkeypatch, in_parts, wanted
+):
+    monkeypatch.setattr(read_client, "HELD_BYTES", 1)
+    found = []
+    sink = Sink()
+    sink.take = lambda rows: found.extend(rows["n"].to_pylist())
+    shared = share("grpc://127.0.0.1:1", "select sum(n)::bigint as n from t", whole=True)
+    rows = read_client._RowsOfGrant(shared.here, sink, in_parts=in_parts)
+    for _ in range(2):
+        rows.take((pa.record_batch({"n": [1, 2]}, schema=SCHEMA),), applies_plan=True)
+    rows.finish()
+    assert found == wanted
