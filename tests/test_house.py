@@ -120,6 +120,7 @@ NOT_FROM_THE_WIRE = {
     ("storage/writes/staged.py", "open_file"): "an object of the cluster's own store, by its digest",
     ("storage/writes/staged.py", "read_all"): "the same",
     ("transport/table_read/exchange.py", "read_chunk"): "of RowsIn, which measures; only what is said is used",
+    ("transport/table_read/granted_sending.py", "read_chunk"): "the same",
 }  # fmt: skip
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ballista_py.agents.polars_scan import scan_ballista
+    from ballista_py.agents.read_client import GrantSink, ReadClient
     from ballista_py.agents.read_job import ReadJob, ReadPartition, read_job
+    from ballista_py.agents.shared_read import SharedRead, SharedReadHandle
     from ballista_py.agents.table_changes import (
         ChangedPartition,
         TableChanges,
@@ -133,7 +135,9 @@ _HOMES = {
     "transport.security.credentials": ("Tls",),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
     "agents.polars_scan": ("scan_ballista",),
+    "agents.read_client": ("GrantSink", "ReadClient"),
     "agents.read_job": ("ReadJob", "ReadPartition", "read_job"),
+    "agents.shared_read": ("SharedRead", "SharedReadHandle"),
     "agents.table_changes": ("ChangedPartition", "TableChanges", "TablePlace", "changes_between", "table_place"),
     "agents.write_job": ("WriteJob", "WriteReceipt", "WriteTask", "write_job"),
 }
@@ -167,6 +171,7 @@ __all__ = [
     "ExecutorRegistry",
     "FormerName",
     "Grant",
+    "GrantSink",
     "Header",
     "Heartbeat",
     "HeldPartitions",
@@ -193,6 +198,7 @@ __all__ = [
     "Promise",
     "QueryResult",
     "QueryStream",
+    "ReadClient",
     "ReadJob",
     "ReadPartition",
     "ReapReport",
@@ -209,6 +215,8 @@ __all__ = [
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",
+    "SharedRead",
+    "SharedReadHandle",
     "SkewedPartition",
     "SourceLag",
     "SourcePosition",

@@ -7,15 +7,17 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from ballista_py.errors import TryLater, Unauthenticated
+from ballista_py.errors import InvalidData, SnapshotGone, SqlError, TryLater, Unauthenticated
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.executor import part_server
 from ballista_py.node.executor.part_server import BUSY_TASKS, OPEN_OF_CLIENT, PROCESSED_OF_CLIENT, ExecutorParts
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import SystemRuntime
+from ballista_py.storage.reads.leases import ReadDocument
 from ballista_py.transport.security.signed_tickets import TicketCheck, TicketSigner
 from ballista_py.transport.table_read.exchange import OnHold, PartAnswer, PartRequest, Rejected, TooBusy
 from ballista_py.transport.table_read.tickets import READ_PURPOSE, ReadTicket
+from ballista_py.transport.table_read.tokens.exchange import ReadPreempted, ReadSnapshotGone, StaleAttempt
 from ballista_py.transport.table_read.tokens.positions import START
 
 ROWS = pa.record_batch({"n": [1, 2]})
@@ -27,6 +29,21 @@ class Held:
 
     def __init__(self, size=0):
         self.size = size
+        self.error = None
+        self.is_over = False
+
+    def lease(self, read_id):
+        if self.is_over:
+            raise SnapshotGone("over")
+        return ReadDocument(table="t", client="ada", digest="d", lease_ms=60_000, ends_ms=0)
+
+    def has_places(self, read, process):
+        return not process
+
+    def granted(self, read, part, begin, process):
+        if self.error is not None:
+            raise self.error
+        return PartAnswer(schema=ROWS.schema, batches=iter([(begin, ROWS)]), processed=process)
 
     def files(self, read_id, digest):
         return READ
@@ -61,10 +78,90 @@ def parts(runtime):
     )
 
 
-def request(runtime, process, client="ada", part=0, cluster="c"):
+def request(runtime, process, client="ada", part=0, cluster="c", **grant):
     ticket = ReadTicket(read_id="r", digest="d", part=part, client=client, anywhere=False)
     signer = TicketSigner(purpose=READ_PURPOSE, cluster_id=cluster, runtime=runtime)
-    return PartRequest(ticket=signer.issue(ticket.to_json()), process=process)
+    return PartRequest(ticket=signer.issue(ticket.to_json()), process=process, **grant)
+
+
+class Call:
+    def __init__(self):
+        self.cuts = 0
+
+    def cut(self, reason):
+        self.cuts += 1
+
+    def is_at_work(self):
+        return False
+
+
+def granted(parts, runtime, token, *, process=False, call=None, attempt=1, **more):
+    asked = request(runtime, process, token=token, attempt=attempt, **more)
+    return parts.open_part(asked, call or Call())
+
+
+def test_what_a_successor_takes_the_place_of_ends(parts, runtime):
+    call = Call()
+    first, other = granted(parts, runtime, "a", call=call), granted(parts, runtime, "b")
+    assert first.goes_on()
+    second = granted(parts, runtime, "c", ancestors=("a",))
+    assert (first.goes_on(), other.goes_on(), second.goes_on(), call.cuts) == (False, True, True, 1)
+    assert granted(parts, runtime, "a", attempt=2) == ReadPreempted(2)
+    granted(parts, runtime, "b", attempt=4)
+    assert granted(parts, runtime, "b", attempt=3) == StaleAttempt(3)
+    assert not other.goes_on()
+
+
+def test_an_exchange_that_is_over_leaves_nothing(parts, runtime):
+    answer = granted(parts, runtime, "a")
+    assert parts.shown() == {"exchanges": 1, "grants": 1}
+    answer.cancel()
+    answer.cancel()
+    assert parts.shown()["exchanges"] == 0
+    assert (parts.grants.served.streams, parts._opened) == ((), {})
+
+
+def test_an_exchange_that_does_not_begin_leaves_nothing(parts, runtime, monkeypatch):
+    monkeypatch.setattr(part_server, "ROOM_MS", 1.0)
+    parts.reads.error = SqlError("division by zero")
+    with pytest.raises(SqlError):
+        granted(parts, runtime, "a")
+    parts.reads = Held(700 << 10)
+    first = granted(parts, runtime, "b")
+    assert isinstance(granted(parts, runtime, "c"), OnHold)
+    assert [one.token for one in parts.grants.served.streams] == ["b"]
+    first.cancel()
+    parts.reads = Held()
+    many = [granted(parts, runtime, f"m{number}") for number in range(OPEN_OF_CLIENT)]
+    assert isinstance(granted(parts, runtime, "d"), OnHold)
+    assert len(parts.grants.served.streams) == len(many) == len(parts._opened)
+
+
+def test_under_a_grant_it_is_refused_rejected_and_over_as_without(parts, runtime):
+    for number in range(PROCESSED_OF_CLIENT):
+        granted(parts, runtime, f"p{number}", process=True)
+    assert granted(parts, runtime, "q", process=True) == TooBusy()
+    assert isinstance(granted(parts, runtime, "r", part=5_000), Rejected)
+    parts.reads.is_over = True
+    assert granted(parts, runtime, "s") == ReadSnapshotGone(1)
+    assert parts.shown() == {"exchanges": 0, "grants": 0}  # all of the job went with it
+
+
+def test_what_has_no_order_is_not_given_to_who_needs_it(parts, runtime):
+    with pytest.raises(InvalidData, match="no order"):
+        granted(parts, runtime, "a", process=True, needs_order=True)
+    assert parts.shown() == {"exchanges": 0, "grants": 0}
+    assert isinstance(granted(parts, runtime, "a", needs_order=True), PartAnswer)
+
+
+def test_a_tick_ends_what_is_of_a_job_that_is_over(parts, runtime):
+    call = Call()
+    granted(parts, runtime, "a", call=call)
+    parts.reads.is_over = True
+    parts.tick()
+    parts.grants._look("r", parts.reads.lease)  # which it does twice a minute
+    assert call.cuts == 1
+    assert parts.shown() == {"exchanges": 0, "grants": 0}
 
 
 def test_of_one_client_so_many_are_processed_at_once_and_so_many_are_open(parts, runtime):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 from attrs import field, frozen
@@ -19,6 +19,9 @@ from ballista_py.transport.arrow.door import read_schema
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.pieces import ENCODINGS
+
+if TYPE_CHECKING:
+    from ballista_py.agents.shared_read import SharedRead
 
 Consistency: TypeAlias = Literal["snapshot", "decided"]
 
@@ -47,6 +50,8 @@ class ReadPartition:
     ticket: bytes = field(repr=False)
     encodings: tuple[str, ...] | None = None
     never_processed: bool = False
+    section_rows: tuple[int, ...] = field(default=(), repr=False)  # of each data file, where places lie amid them
+    priorities: tuple[int, ...] = field(default=(), repr=False)  # of the locations, the least first
 
     def batches(self, *, process: bool = True, runtime: Runtime | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, as they come. When the iteration ends without an error they were complete.
@@ -77,6 +82,12 @@ class ReadPartition:
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as pyarrow, DuckDB and polars read them. Raises as `batches`."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+
+def _section_rows(part: Any) -> tuple[int, ...]:
+    """The rows of each section; nothing where they are not said."""
+    said = tuple(part.section_rows) or ((part.rows,) if part.sections == 1 else ())
+    return said if len(said) == part.sections and sum(said) == part.rows else ()
 
 
 def rows_of(
@@ -114,6 +125,7 @@ class ReadJob:
     ) -> None:
         self._agent = agent
         self._runtime = runtime
+        self.source = source
         self.read_id: str = slices.read_id
         self.lease_ms: int = slices.lease_ms
         self.schema = read_schema(slices.schema)
@@ -141,6 +153,8 @@ class ReadJob:
                 encodings=encodings,
                 never_processed=bool(part.locations)
                 and all(one.hints.behaviour == pb.BEHAVIOUR_ALWAYS_REFUSE for one in part.locations),
+                section_rows=_section_rows(part) if one.row_by_row else (),
+                priorities=tuple(location.hints.priority for location in part.locations),
             )
             for part in one.partitions
         )
@@ -154,6 +168,16 @@ class ReadJob:
         with suppress(BallistaError):
             self._agent.ask("Close", pb.Close(read_id=self.read_id), "Closed")
         self._agent.close()
+
+    def share(self, *, dead_after: float = 12.0) -> SharedRead:
+        """Let worker processes read it together, each row in one of them: see `SharedRead`.
+
+        A worker that is silent for `dead_after` seconds has its rows read by another one. Raises `ConfigError` for less
+        than five.
+        """
+        from ballista_py.agents.shared_read import SharedRead
+
+        return SharedRead(self, self._agent, self._runtime, dead_after=dead_after)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all partitions, one after the other, before the remainder. The job is renewed meanwhile."""

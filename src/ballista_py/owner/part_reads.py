@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from attrs import evolve
 
 from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGone
 from ballista_py.owner.part_pieces import file_pieces, packed_pieces
 from ballista_py.partitions.columns import conformed, plain
 from ballista_py.runtime import Runtime
+from ballista_py.sql.parts import is_row_by_row
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.deletion_vector import numbered
 from ballista_py.storage.formats.formats import file_format
@@ -26,13 +29,14 @@ from ballista_py.storage.formats.parquet import ROW_GROUP_ROWS
 from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.reads.files import PartFile, ReadFiles
-from ballista_py.storage.reads.leases import ReadLeases
+from ballista_py.storage.reads.leases import ReadDocument, ReadLeases
 from ballista_py.transport.table_read.exchange import PartAnswer
 from ballista_py.transport.table_read.pieces import PIECES
-from ballista_py.transport.table_read.tokens.positions import START, Position
+from ballista_py.transport.table_read.tokens.positions import START, Position, Sections
 
 KNOWN_READS = 64
 KNOWN_FILES = 200_000  # of all read jobs that are remembered together
+KNOWN_PLANS = 256
 DECODED = 4  # times the bytes of a row group: it is unpacked, decoded, written and sent
 
 
@@ -68,6 +72,10 @@ class PartReads:
             while len(self._known) > 1 and (len(self._known) > KNOWN_READS or self._files() > KNOWN_FILES):
                 self._known.popitem(last=False)
         return found
+
+    def lease(self, read_id: str) -> ReadDocument:
+        """The lease of a read job, if it was not ended. Raises `SnapshotGone`."""
+        return self._leases.read(read_id)
 
     def _files(self) -> int:
         return sum(len(part) for known in self._known.values() for part in known.parts)
@@ -154,6 +162,36 @@ class PartReads:
             cancel=running.cancel,
         )
 
+    def has_places(self, read: ReadFiles, process: bool) -> bool:
+        """Whether the rows of a part are given in the order of its files, so that one can go on amid them."""
+        return not process or _is_row_by_row(read.plan)
+
+    def granted(self, read: ReadFiles, number: int, begin: Position, process: bool) -> PartAnswer:
+        """The rows of a part from `begin` on for a grant, some of the input at a time where they `has_places`.
+
+        Raises `InvalidData` for a place that there is not, and what the engine raises of the plan.
+        """
+        if not self.has_places(read, process):
+            if begin != START:
+                raise InvalidData("what is processed as a whole has no positions: ask for it from its begin on")
+            return self.processed(read, number)
+        sections = Sections(tuple(one.file.rows for one in self.part(read, number)))
+        begin = sections.named(begin)
+        if begin == sections.end:
+            answer = PartAnswer(schema=plain(read.base), batches=iter(()), processed=False)
+        else:
+            answer = self.unprocessed(read, number, begin)
+        answer = evolve(answer, begin=begin, sections=sections)
+        if not process:
+            return answer
+
+        def processed(rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+            streamed = pa.RecordBatchReader.from_batches(rows.schema, [rows])
+            running = self._engine.query(read.plan, streams={read.table: streamed})
+            return list(conformed(running.batches(), read.given))
+
+        return evolve(answer, schema=read.given, processed=True, process=processed)
+
     def _running(self, read: ReadFiles, part: Sequence[PartFile]) -> RunningQuery:
         loaded = self._loaded(read, part)
         if loaded is not None:
@@ -209,3 +247,8 @@ def _rows_from(
             skipped = max(first - at, 0)
             yield at + skipped, pa.RecordBatch.from_arrays(batch.slice(skipped).columns, schema=schema)
         at += batch.num_rows
+
+
+@lru_cache(maxsize=KNOWN_PLANS)
+def _is_row_by_row(plan: str) -> bool:
+    return is_row_by_row(plan)

@@ -17,7 +17,7 @@ from ballista_py.coordinator.reads.service import PlacedPart, PlannedRead, ReadH
 from ballista_py.errors import InvalidData, SqlError, Unsupported, UnsupportedExpression
 from ballista_py.partitions.columns import plain
 from ballista_py.sql.parse.kind import engine_sql
-from ballista_py.sql.parts import require_condition
+from ballista_py.sql.parts import is_row_by_row, require_condition
 from ballista_py.transport.table_read.messages import pb
 
 
@@ -179,6 +179,7 @@ def _slices(read: PlannedRead, former: Sequence[int] = ()) -> Any:
         relation=plan.table,
         base_schema=_bytes(read.base),
         passes_rows=plan.passes_rows and read.base.types == read.given.types,
+        row_by_row=is_row_by_row(plan.sql),
     )
     return pb.Slices(read_id=read.read_id, lease_ms=read.lease_ms, schema=_bytes(read.output), slices=[one])
 
@@ -192,10 +193,13 @@ def _partitions(parts: Iterable[PlacedPart], former: Sequence[int] = ()) -> list
             sections=part.sections,
             locations=[
                 pb.Location(uri=uri, hints=pb.ServingHints(priority=priority, behaviour=_behaviour(part)))
-                for priority, uri in enumerate(part.locations)
+                for priority, uri in zip(
+                    part.priorities or range(len(part.locations)), part.locations, strict=True
+                )
             ],
             ticket=part.ticket,
             former=went,
+            section_rows=part.section_rows,
         )
         for part, went in zip(parts, former or repeat(0), strict=False)
     ]

@@ -33,6 +33,7 @@ from ballista_py.transport.security.signed_tickets import TicketSigner
 from ballista_py.transport.table_read.tickets import ReadTicket
 
 MAX_LOCATED = 10_000
+MAX_SECTIONS = 10_000  # of a part, whose rows are told one by one
 
 
 @frozen(kw_only=True)
@@ -50,6 +51,8 @@ class PlacedPart:
     """A part of a read job: what it holds before any filter, where it is served (URIs, the best first), its ticket.
 
     One that is never `processed` is given as it lies in its files.
+    `section_rows` are missing for one section, which has all rows, and for more than `MAX_SECTIONS`. Of locations with
+    one of the `priorities` each is as good as another.
     """
 
     number: int
@@ -59,6 +62,8 @@ class PlacedPart:
     locations: tuple[str, ...]
     ticket: bytes
     processed: bool = True
+    section_rows: tuple[int, ...] = ()
+    priorities: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -197,10 +202,12 @@ class TableReads:
         is_there = table is not None and pmap is not None and table.folder == files.folder
         known = self._locations(view)
         anybody = [known[name] for name, _ in sorted(view.members) if name in known]
-        numbers, where, tickets = list(numbers), {}, []
+        numbers, where, priorities, tickets = list(numbers), {}, {}, []
         for number in numbers:
-            holders = _holders(files.parts[number], pmap, view) if is_there and pmap is not None else []
-            where[number] = [known[name] for name, _ in holders if name in known]
+            own, copies = _holders(files.parts[number], pmap, view) if is_there and pmap is not None else ([], [])
+            owning = [known[name] for name, _ in own if name in known]
+            where[number] = owning + [known[name] for name, _ in copies if name in known]
+            priorities[number] = (0,) * len(owning) + (1,) * (len(where[number]) - len(owning))
             # What nobody holds any more, anybody reads from the store.
             anywhere = not where[number]
             ticket = ReadTicket(read_id=read_id, digest=digest, part=number, client=client, anywhere=anywhere)
@@ -212,6 +219,8 @@ class TableReads:
                 data_bytes=sum([one.file.bytes_to_read for one in files.parts[number]]),
                 sections=len(files.parts[number]),
                 locations=tuple(where[number] or turned(anybody, number)),
+                section_rows=_section_rows(files.parts[number]),
+                priorities=priorities[number] or (0,) * len(anybody),
                 ticket=to_json(signed),
             )
             for number, signed in zip(numbers, self.tickets.issue_all(tickets), strict=True)
@@ -235,8 +244,12 @@ def require_query(statement: str) -> None:
         raise refusal(statement)
 
 
-def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:
-    """Who is alive and holds partitions of the part: owners of most bytes first, then who has copies."""
+def _section_rows(part: Part) -> tuple[int, ...]:
+    return tuple([one.file.rows for one in part]) if 1 < len(part) <= MAX_SECTIONS else ()
+
+
+def _holders(part: Part, pmap: Any, view: ClusterView) -> tuple[list[Owner], list[Owner]]:
+    """Who is alive and owns partitions of the part, most bytes first, and who has copies."""
     sizes: Counter[int] = Counter()
     for one in part:
         sizes[one.partition] += one.file.bytes_to_read + 1
@@ -247,7 +260,7 @@ def _holders(part: Part, pmap: Any, view: ClusterView) -> list[Owner]:
             if holder in view.members:
                 (copies if place else own)[holder] += size
     ordered = [holder for holder, _ in own.most_common()]
-    return ordered + [holder for holder, _ in copies.most_common() if holder not in own]
+    return ordered, [holder for holder, _ in copies.most_common() if holder not in own]
 
 
 def turned(locations: Sequence[str], number: int) -> list[str]:

@@ -28,6 +28,7 @@ from ballista_py.node.engine_processes import (
 )
 from ballista_py.node.executor.answers import LEGS_IN_ALL, LONGEST_MS, ExecutorAnswers
 from ballista_py.node.executor.control import ExecutorControl
+from ballista_py.node.executor.granted_parts import GRANTS_TICK_MS
 from ballista_py.node.executor.part_server import ExecutorParts
 from ballista_py.node.executor.partitions import ExecutorPartitions, StoreThreads
 from ballista_py.node.executor.row_taker import ExecutorRows
@@ -110,9 +111,10 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             slots=LEGS_IN_ALL,
         )
         _start_loops(ground, links, partitions)
+        ground.loop("grants", parts.tick, GRANTS_TICK_MS)
         ground.show(
             ready=links.lease.valid,
-            status=lambda _client: _shown(control, cache, partitions),
+            status=lambda _client: {**_shown(control, cache, partitions), "reads": parts.shown()},
             parts=[memory_part(lambda: [memory_row(config.node_id, "executor", ground.metrics.text())])],
         )
         up.callback(links.lease.leave)

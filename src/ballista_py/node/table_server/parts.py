@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.coordinator.reads.plain_reads import OpenReads
-from ballista_py.errors import InvalidData, TryLater, Unauthenticated
+from ballista_py.errors import InvalidData, TryLater, Unauthenticated, Unsupported
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.owner.section_rows import section_rows
 from ballista_py.storage.formats.parquet import ROW_GROUP_ROWS
@@ -49,6 +49,8 @@ class FolderParts:
 
     def open_part(self, request: PartRequest, context: CallContext) -> Outcome:
         """See `PartServer`."""
+        if request.token:
+            raise Unsupported("a table server knows no grants: read its partitions without sharing the job")
         ticket = PlainTicket.from_json(self.tickets.values(request.ticket))
         self.jobs.require_open(ticket.read_id)
         if request.process and not ticket.as_they_are:

@@ -43,6 +43,7 @@ class CallContext:
     ) -> None:
         self.peer: str = raw.peer()
         self.caller = caller
+        self.is_at_work: Callable[[], bool] = lambda: False  # and waits neither to hear its client nor to be heard
         self.work = Work(runtime, wanted=lambda: not self.cancelled(), client=client, trace=trace)
         self._raw: Any | None = raw
         self._lock = runtime.lock()
@@ -53,6 +54,13 @@ class CallContext:
             return True
         with self._lock:
             return self._raw is None or bool(self._raw.is_cancelled())
+
+    def cut(self, reason: BallistaError) -> None:
+        """End the call from any thread, also one that waits for its client; harmless once it is over."""
+        self.work.end(reason)
+        with self._lock:
+            if self._raw is not None:
+                self._raw.cut()
 
     def close(self) -> None:
         """Forget the call: it is over."""
@@ -82,6 +90,7 @@ class OpenCall:
         self._receiving_since_ms: float | None = None
         self._seen_since_ms: float | None = None
         self._stood_ms = 0.0
+        context.is_at_work = lambda: self._sending_since_ms is None and self._receiving_since_ms is None
 
     def attach(self, cancel: Callable[[], None]) -> None:
         """Say how to stop the work behind the answer; if the call was asked to end already, it is stopped now."""

@@ -201,6 +201,8 @@ HTTP = Access(
         **_each(["GET"], ("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/results"), "client"),
     },
 )
+# Of no node: an application that shares a read job listens there, for as long as the job lasts.
+AGENT = Access("agent", _each(["DoAction"], ["ballista_py.tableread.v1.ToAgent"], "client"))
 METRICS = Access("metrics", _each(["GET"], ["/metrics"], "client", "viewer"))
 OPEN_METRICS = Access("metrics", _each(["GET"], ["/metrics"], "anyone"))  # what `open_metrics` makes of it
 

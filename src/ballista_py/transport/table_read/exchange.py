@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeAlias
 
@@ -17,18 +17,29 @@ from ballista_py.transport.flight.calls import CallContext, OpenCall
 from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.wire import from_json
+from ballista_py.transport.table_read.granted_sending import GrantCredit, send_granted
 from ballista_py.transport.table_read.messages import known, pb
 from ballista_py.transport.table_read.pieces import ENCODINGS
 from ballista_py.transport.table_read.tally import NO_COLUMNS, ChunkTally
-from ballista_py.transport.table_read.tokens.positions import START, Position
+from ballista_py.transport.table_read.tokens.exchange import (
+    MAX_ANCESTORS,
+    ReadPreempted,
+    ReadSnapshotGone,
+    StaleAttempt,
+)
+from ballista_py.transport.table_read.tokens.positions import START, Position, Sections
 
 READ_VERB = "DoExchange table_read"
 MOST_CREDIT = 64
+MAX_TOKEN_CHARS = 128
 
 
 @frozen(kw_only=True)
 class PartRequest:
-    """What a Client asks of a Server: the part that a ticket names, processed, or its columns from `begin` on."""
+    """What a Client asks of a Server: the part that a ticket names, processed, or its columns from `begin` on.
+
+    Without a `token` it is read under no grant, and nothing of it is remembered.
+    """
 
     ticket: Mapping[str, Any] = field(repr=False)
     process: bool
@@ -37,12 +48,14 @@ class PartRequest:
     ancestors: tuple[str, ...] = ()
     attempt: int = 0
     encodings: tuple[str, ...] = ()
+    needs_order: bool = False
 
     @classmethod
     def of(cls, request: Any) -> PartRequest:
         """What a `Request` says. Raises `InvalidData`."""
         begin = Position(request.begin.section, request.begin.row)
-        if request.process and begin != START:
+        _require_grant(request)
+        if request.process and begin != START and not request.token:
             raise InvalidData("what is processed has no positions: ask for it from its begin on")
         return cls(
             ticket=from_json(request.ticket),
@@ -52,7 +65,21 @@ class PartRequest:
             ancestors=tuple(request.ancestors),
             attempt=request.attempt,
             encodings=tuple(name for name in request.encodings if name in ENCODINGS),
+            needs_order=request.needs_order,
         )
+
+
+def _require_grant(request: Any) -> None:
+    """That what is said of a grant can be. Raises `InvalidData`."""
+    tokens = [request.token, *request.ancestors]
+    if not request.token and (request.ancestors or request.attempt or request.needs_order):
+        raise InvalidData("ancestors, an attempt and an order are of a grant, which has a token")
+    if request.token and not 1 <= request.attempt < 1 << 63:
+        raise InvalidData("the attempts under a token are numbered from 1 on")
+    if len(request.ancestors) > MAX_ANCESTORS or any(len(one) > MAX_TOKEN_CHARS for one in tokens):
+        raise InvalidData(f"at most {MAX_ANCESTORS} ancestors are named, by {MAX_TOKEN_CHARS} characters each")
+    if request.token in request.ancestors:
+        raise InvalidData("a grant is no ancestor of itself")
 
 
 @frozen(kw_only=True)
@@ -67,6 +94,11 @@ class PartAnswer:
     processed: bool
     encoded: bool = False
     cancel: Callable[[], None] = field(default=lambda: None)
+    begin: Position = START  # the rest is of grants alone
+    sections: Sections | None = None  # None: positions count rows, in an order of this Server's own
+    process: Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]] | None = None  # of what `batches` give
+    goes_on: Callable[[], bool] = field(default=lambda: True)
+    done: Callable[[], None] = field(default=lambda: None)  # all was sent that was asked for
 
 
 @frozen
@@ -88,7 +120,15 @@ class OnHold:
     retry_after_ms: int
 
 
-Outcome: TypeAlias = PartAnswer | TooBusy | Rejected | OnHold
+Outcome: TypeAlias = (
+    PartAnswer
+    | TooBusy
+    | Rejected
+    | OnHold
+    | ReadPreempted
+    | StaleAttempt
+    | ReadSnapshotGone  # the last of grants
+)
 
 
 class PartServer(Protocol):
@@ -102,8 +142,9 @@ class PartServer(Protocol):
 
 def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, writer: Writer) -> None:
     """Answer a `Request` to its end."""
-    outcome = server.open_part(PartRequest.of(request), call.context)
-    reply = _reply(outcome)
+    asked = PartRequest.of(request)
+    outcome = server.open_part(asked, call.context)
+    reply = _reply(outcome, is_granted=bool(asked.token))
     with ExitStack() as over:
         if isinstance(outcome, PartAnswer):
             over.callback(outcome.cancel)
@@ -114,6 +155,10 @@ def give(server: PartServer, request: Any, call: OpenCall, reader: RowsIn, write
         credit, tally = _Credit(reader, call), ChunkTally()
         if not isinstance(outcome, PartAnswer):
             credit.heard_out()
+            return
+        if asked.token:
+            grant_credit = GrantCredit(reader, call, outcome.sections)
+            send_granted(outcome, grant_credit, call, writer, outcome.goes_on)
             return
         begins: deque[Position] = deque()
         for batch in paced(_rows(outcome, begins), call.budget, call.context.caller):
@@ -138,9 +183,17 @@ def _rows(answer: PartAnswer, begins: deque[Position]) -> Iterator[pa.RecordBatc
         yield batch
 
 
-def _reply(outcome: Outcome) -> Any:
+def _reply(outcome: Outcome, *, is_granted: bool) -> Any:
     if isinstance(outcome, PartAnswer):
-        return pb.Reply(accepted=pb.Accepted(processed=outcome.processed, encoded=outcome.encoded))
+        out_of_order = outcome.processed and outcome.sections is None and is_granted
+        accepted = pb.Accepted(processed=outcome.processed, encoded=outcome.encoded, out_of_order=out_of_order)
+        return pb.Reply(accepted=accepted)
+    if isinstance(outcome, ReadPreempted):
+        return pb.Reply(preempted=pb.Preempted())
+    if isinstance(outcome, StaleAttempt):
+        return pb.Reply(stale=pb.Stale())
+    if isinstance(outcome, ReadSnapshotGone):
+        return pb.Reply(snapshot_gone=pb.SnapshotIsGone())
     if isinstance(outcome, TooBusy):
         return pb.Reply(refused=pb.Refused())
     if isinstance(outcome, Rejected):

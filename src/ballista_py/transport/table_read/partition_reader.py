@@ -75,6 +75,30 @@ class PartExchange:
         if trailer != tally.message():
             raise InvalidData(f"the rows from node {self.address} are not those that it says it sent: read again")
 
+    def messages(self) -> Iterator[tuple[bytes, pa.RecordBatch | None]]:
+        """What comes, as it comes, until the Server has ended: what is said beside rows, or beside none.
+
+        Nothing of it is looked at here, and what comes without rows counts as the last. Raises as `chunks`.
+        """
+        try:
+            while True:
+                try:
+                    chunk = self._reader.read()
+                except StopIteration:
+                    return
+                if chunk.rows is None:
+                    self._writer.done_writing()
+                yield chunk.said, chunk.rows
+        except FLIGHT_FAILURES as error:
+            raise self._failed(error) from None
+        finally:
+            self.cancel()
+
+    def say(self, credit: Any) -> None:
+        """Send a `Credit`; one thread at a time, which need not be the one that reads."""
+        with suppress(*FLIGHT_FAILURES):  # what went wrong is said on the other half
+            self._writer.write_metadata(credit.SerializeToString())
+
     def cancel(self) -> None:
         """Give up the rest. Harmless after the end."""
         self._reader.cancel()

@@ -39,6 +39,7 @@ DEAD_MS = 12_000.0
 LEASE_MS = 900_000.0
 RENEWALS_PER_LEASE = 3
 ASK_AGAIN_MS = 1_000.0
+CROWD = 3
 MIN_CUT_ROWS = 2 * CREDITS * CHUNK_ROWS
 
 
@@ -86,7 +87,8 @@ def spread(
 ) -> tuple[ReadLocation, ...]:
     """Locations in the order in which a Client should ask: by priority, then the least used, then by chance.
 
-    `in_use` says how many grants name each URI first. The chance is a function of `who` and the location:
+    `in_use` says how many grants name each URI first; every `CROWD` of them make it as good as one of the next
+    priority. The chance is a function of `who` and the location:
     Clients that know the same spread over equal locations, and each asks in the same order whenever it is
     asked.
 
@@ -97,8 +99,9 @@ def spread(
     used = in_use or {}
 
     def rank(location: ReadLocation) -> tuple[int, int, bytes, str]:
+        others = used.get(location.uri, 0)
         digest = blake2b(f"{len(who)} {who} {location.uri}".encode(), digest_size=8).digest()
-        return location.priority, used.get(location.uri, 0), digest, location.uri
+        return location.priority + others // CROWD, others, digest, location.uri
 
     return tuple(sorted(locations, key=rank))
 
@@ -266,6 +269,14 @@ class ReadAgent:
         """Hear that the snapshot is gone: from now on `require` raises. Nothing can be read of it any more."""
         if message.snapshot == self.snapshot and not self.has_ended:
             self._gone = True
+
+    def lose(self) -> None:
+        """Hear from a Coordinator that the snapshot is gone; as `snapshot_lost`."""
+        self._gone = not self.has_ended
+
+    def is_live(self, token: str, client: ReaderId) -> bool:
+        """Whether a grant of this Client is live."""
+        return self._of(token, client) is not None
 
     def require(self) -> None:
         """Return if the job can go on. Raises `SnapshotGone` if what it reads is gone; only a new job helps."""
