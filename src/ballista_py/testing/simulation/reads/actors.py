@@ -36,7 +36,7 @@ from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.tickets import ReadTicket
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
-LEASES_MS = (60_000, 300_000, 900_000)
+LEASES_MS = (60_000, 300_000, 900_000, 3_600_000)
 BEGIN_MS, RENEW_MS, SERVE_MS = 60_000.0, 8_000.0, 20_000.0
 CLIENTS = 2
 RENEWED_AT = 0.3  # of the lease
@@ -63,7 +63,8 @@ class ReadActors:
         site, book = self.site, self.site.book
         name = self._table(machine)
         client, one_instant = f"client-{int(machine.random() * 3)}", machine.random() < 0.6
-        lease_ms = LEASES_MS[int(machine.random() * len(LEASES_MS))]
+        leases = LEASES_MS[1:] if site.pace > 1 else LEASES_MS[:3]
+        lease_ms = leases[int(machine.random() * len(leases))]
         hints = ReadHints(
             target_bytes=1 if machine.random() < 0.5 else 0,
             max_partitions=0 if machine.random() < 0.5 else 2,
@@ -263,7 +264,8 @@ class Reading:
             for begins, batch in chunks[:took]:
                 rows += pairs(batch)
                 at = Position(begins.section, begins.row + batch.num_rows)
-                client.sleep_ms(self.actors.slow_ms * client.random() / max(1, len(chunks)))
+                if not site.calm:
+                    client.sleep_ms(self.actors.slow_ms * client.random() / len(chunks))
             if took == len(chunks):
                 return rows
         raise TryLater("nobody gives the part")
@@ -275,7 +277,7 @@ class Reading:
             (found,) = self.actors.ask(
                 client, lambda one: one.reads.located(job.read_id, [part.number], job.client), RENEW_MS
             )
-        except SnapshotGone:
+        except (SnapshotGone, DocumentUnreadable):
             raise
         except BallistaError:
             return part

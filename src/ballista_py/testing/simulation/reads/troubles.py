@@ -8,6 +8,7 @@ from attrs import define
 
 from ballista_py.errors import BallistaError
 from ballista_py.state.documents.claims import end_dead_claims
+from ballista_py.state.documents.documents import partition_map_key
 from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.manifest import data_prefix
 from ballista_py.storage.partition_storage import PartitionStorage
@@ -104,6 +105,7 @@ class ReadTroubles:
             site.catalog().update(lambda cluster: cluster.without_table(REMADE))
             del site.tables[REMADE]
             machine.sleep_ms(1_000.0 * machine.random())
+            site.store.delete(partition_map_key(before.map_name))  # it has a map for each
         site.enter(table)
         site.book.done["remade"] += 1
 
