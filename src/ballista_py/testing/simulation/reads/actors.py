@@ -37,10 +37,10 @@ from ballista_py.transport.table_read.tickets import ReadTicket
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 LEASES_MS = (60_000, 300_000, 900_000, 3_600_000)
-BEGIN_MS, RENEW_MS, SERVE_MS = 60_000.0, 8_000.0, 20_000.0
+RENEW_MS, SERVE_MS = 8_000.0, 20_000.0
 CLIENTS = 2
 RENEWED_AT = 0.3  # of the lease
-FORGETS = 0.2
+FORGETS, LAGS = 0.2, 0.01
 LOOK_MS = 5_000.0
 WAIT_MS = 2_000.0
 PATIENCE = 40  # tries of a Client to read a part
@@ -56,7 +56,7 @@ class ReadActors:
 
     site: ReadSite
     slow_ms: float
-    begin_ms: float = BEGIN_MS
+    begin_ms: float
 
     def read(self, machine: Machine) -> None:
         """Begin a read job, have it read, judge what was read, and close it, or leave it."""
@@ -147,6 +147,8 @@ class Reading:
                 self._put_to_work()
             machine.sleep_ms(LOOK_MS * machine.random())
             site.step(machine)  # it may stand still, or be gone
+            if not site.calm and machine.random() < LAGS:
+                machine.sleep_ms(2 * self.lease_ms * machine.random())
             if not forgets and world.now_ms - renewed_ms > self.lease_ms * RENEWED_AT:
                 renewed_ms = world.now_ms
                 self._renew()

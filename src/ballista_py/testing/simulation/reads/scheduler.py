@@ -24,7 +24,7 @@ from ballista_py.transport.table_read.tickets import READ_PURPOSE
 
 TICK_MS = 60_000.0
 LOOKS_SLOWLY = 0.25
-SLOW_MS = 1_500.0  # from one manifest to the next
+SLOW_MS = 6_000.0  # from one manifest to the next
 STANDS_STILL = 0.08
 
 

@@ -29,9 +29,10 @@ from ballista_py.testing.simulation.reads.site import ReadSite
 from ballista_py.testing.simulation.reads.troubles import ReadTroubles
 from ballista_py.testing.simulation.time import World
 
-AGENTS = 3
+AGENTS = 4
 QUICK_MINUTES, SLOW_MINUTES, SLOW_PACE = 8.0, 240.0, 20.0
 SLOW_MS = 600_000.0
+CROWD, CROWD_MS = 4, 1_000.0  # so that appends end and begin between two looks at manifests
 STILL_MS = 7_200_000.0
 EVERY_MS = 8_000.0
 CALM_MS = 300_000.0
@@ -65,7 +66,7 @@ class ReadSimulation(OwnerSimulation):
         slow = self.pace > 1.0
         actors, self._troubles = OwnerActors(site), OwnerTroubles(site, MAX_WRITE_MS)
         self._jobs = jobs = ReadTroubles(site, STILL_MS if slow else STILL_MS / 60)
-        readers = ReadActors(site, SLOW_MS if slow else SLOW_MS / 60, 3 * STILL_MS if slow else 60_000.0)
+        readers = ReadActors(site, SLOW_MS if slow else SLOW_MS / 60, 1.2 * STILL_MS if slow else STILL_MS / 60)
         site.found()
         self._troubles.start()
         jobs.start()
@@ -76,7 +77,7 @@ class ReadSimulation(OwnerSimulation):
         around: dict[str, tuple[float, Act]] = {
             "define": (60_000.0, self._troubles.define), "owners": (60_000.0, self._troubles.succeed),
             "settler": (30_000.0, self._troubles.settle_left_over), "spoiler": (300_000.0, self._troubles.spoil),
-            "remake": (30_000.0, jobs.remake), "schedulers": (60_000.0, jobs.exchange),
+            "remake": (30_000.0, jobs.remake), "schedulers": (120_000.0, jobs.exchange),
             "others": (20_000.0, jobs.close_others), "vandal": (90_000.0, jobs.spoil),
         }  # fmt: skip
         try:
@@ -85,6 +86,8 @@ class ReadSimulation(OwnerSimulation):
             site.break_things(seldom=True)
             for name, act in kinds.items():
                 self._again(f"{name}-0", EVERY_MS * self.pace, act)
+            for number in range(0 if slow else CROWD):
+                self._again(f"append-of-crowd-{number}", CROWD_MS, actors.append)
             for number in range(AGENTS):
                 self._again(f"job-{number}", EVERY_MS * self.pace, readers.read)
             for name, (every_ms, act) in around.items():
@@ -108,7 +111,8 @@ class ReadSimulation(OwnerSimulation):
         site, world, book = self._reads, self._site.world, self._site.book
         site.rest()
         for one in site.schedulers:
-            one.machine.paused_until_ms = world.now_ms
+            one.machine.dead = True
+        self._jobs.start()
         self._live(world.now_ms + CALM_MS)
         self._once("last-settler", self._troubles.settle_left_over)
         before = book.done["job read"]
