@@ -40,7 +40,7 @@ LEASES_MS = (60_000, 300_000, 900_000, 3_600_000)
 RENEW_MS, SERVE_MS = 8_000.0, 20_000.0
 CLIENTS = 2
 RENEWED_AT = 0.3  # of the lease
-FORGETS, LAGS = 0.2, 0.01
+FORGETS, LAGS = 0.2, 0.03
 LOOK_MS = 5_000.0
 WAIT_MS = 2_000.0
 PATIENCE = 40  # tries of a Client to read a part
@@ -160,6 +160,7 @@ class Reading:
         try:
             self.actors.ask(self.machine, lambda one: one.reads.renew(job.read_id, job.client), RENEW_MS)
         except SnapshotGone:
+            site.book.done["renewal too late"] += 1
             self._gone("a renewal")
         except BallistaError:
             site.book.done["renewal failed"] += 1
