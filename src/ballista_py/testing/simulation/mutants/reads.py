@@ -121,67 +121,67 @@ def _no_clocks(*_arguments: Any) -> list[str]:
 
 READ_MUTANTS: tuple[ReadMutant, ...] = (
     ReadMutant(
-        name="read: one look",
+        name="read-one-look",
         what="nobody looks a second time whether a table is as it was",
         patches=((Snapshots, "_still", _still),),
     ),
     ReadMutant(
-        name="read: decisions after manifests",
+        name="read-decisions-after-manifests",
         what="the decisions of a table are read when its manifests were",
         patches=((Snapshots, "of", _decisions_last),),
     ),
     ReadMutant(
-        name="read: decisions unproven",
+        name="read-decisions-unproven",
         what="nobody asks whether decisions are older than manifests that were written under them",
         patches=((snapshot, "DecisionsCheck", _Unasked),),
     ),
     ReadMutant(
-        name="read: decisions remembered",
+        name="read-decisions-remembered",
         what="a job is planned by decisions that were read for an earlier one",
         patches=((Snapshots, "_decisions", _older_decisions),),
     ),
     ReadMutant(
-        name="read: leases unasked",
+        name="read-leases-unasked",
         what="the collector does not ask what read jobs keep",
         patches=((ReadLeases, "kept", _none_kept),),
     ),
     ReadMutant(
-        name="read: lease too late",
+        name="read-lease-too-late",
         what="a lease counts however long after its files were looked for",
         patches=((leases, "TAKEN_WITHIN_MS", float("inf")),),
     ),
     ReadMutant(
-        name="read: renewed after its end",
+        name="read-renewed-after-its-end",
         what="a lease that was ended is renewed",
         patches=((ReadLeases, "renew", _renewed_after_its_end),),
     ),
     ReadMutant(
-        name="read: by one's own clock",
+        name="read-by-own-clock",
         what="a node's clock tells that a lease is over",
         patches=((ReadLeases, "_in_force", _by_own_clock),),
     ),
     ReadMutant(
-        name="read: ended though renewed",
+        name="read-ended-though-renewed",
         what="a lease that was too old is ended, though it was renewed since it was looked at",
         patches=((ReadLeases, "_in_force", _ended_though_renewed),),
     ),
     ReadMutant(
-        name="read: ended by anybody",
+        name="read-ended-by-anybody",
         what="a client ends the job of another one",
         patches=((ReadLeases, "end", _ended_by_anybody),),
     ),
     ReadMutant(
-        name="read: any digest",
+        name="read-any-digest",
         what="what lies under the name of a job's files is taken for them",
         patches=((ReadFiles, "from_bytes", classmethod(_any_digest)),),
     ),
     ReadMutant(
-        name="read: orphans kept",
+        name="read-orphans-kept",
         what="files of a job that never got its lease lie for ever",
         patches=((leases, "_is_orphaned", _never),),
     ),
     ReadMutant(
-        name="read: clocks kept",
+        name="read-clocks-kept",
         what="what somebody made to look at the store's clock, and did not live to remove, lies for ever",
         patches=((leases, "left_clocks", _no_clocks),),
     ),

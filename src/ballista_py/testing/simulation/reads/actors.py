@@ -28,7 +28,7 @@ from ballista_py.testing.simulation.owners.looks import (
     look_at_order,
 )
 from ballista_py.testing.simulation.owners.owner import VirtualOwner
-from ballista_py.testing.simulation.owners.site import PARTITIONS
+from ballista_py.testing.simulation.owners.site import PARTITIONS, GoneError
 from ballista_py.testing.simulation.owners.troubles import REFRESHED
 from ballista_py.testing.simulation.reads.scheduler import ReadScheduler
 from ballista_py.testing.simulation.reads.site import BegunJob, ReadSite, pairs
@@ -36,11 +36,11 @@ from ballista_py.transport.flight.wire import from_json
 from ballista_py.transport.table_read.tickets import ReadTicket
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
-LEASES_MS = (60_000, 300_000, 900_000, 3_600_000)
+LEASES_MS = (60_000, 240_000, 900_000)
 RENEW_MS, SERVE_MS = 8_000.0, 20_000.0
 CLIENTS = 2
 RENEWED_AT = 0.3  # of the lease
-FORGETS, LAGS = 0.2, 0.03
+FORGETS, LAZY, DIES, LAGS = 0.15, 0.4, 0.15, 0.05
 LOOK_MS = 5_000.0
 WAIT_MS = 2_000.0
 PATIENCE = 40  # tries of a Client to read a part
@@ -63,8 +63,7 @@ class ReadActors:
         site, book = self.site, self.site.book
         name = self._table(machine)
         client, one_instant = f"client-{int(machine.random() * 3)}", machine.random() < 0.6
-        leases = LEASES_MS[1:] if site.pace > 1 else LEASES_MS[:3]
-        lease_ms = leases[int(machine.random() * len(leases))]
+        lease_ms = LEASES_MS[int(machine.random() * len(LEASES_MS))]
         hints = ReadHints(
             target_bytes=1 if machine.random() < 0.5 else 0,
             max_partitions=0 if machine.random() < 0.5 else 2,
@@ -139,19 +138,22 @@ class Reading:
         machine, site, world = self.machine, self.actors.site, self.actors.site.world
         self._placed = {part.number: part for part in self.planned.parts}
         self._wanted = sorted(self._placed)
-        forgets = machine.random() < FORGETS
-        renewed_ms = world.now_ms
+        forgets, is_lazy = machine.random() < FORGETS, machine.random() < LAZY
+        dies = machine.random() < DIES
+        dies_ms = world.now_ms + 4 * self.actors.slow_ms * machine.random() if dies else float("inf")
+        due_ms = world.now_ms + self.lease_ms * RENEWED_AT
         while len(self._found) < len(self._placed) and not self._failed:
             self._at_work = {who: until for who, until in self._at_work.items() if until > world.now_ms}
             for _ in range(CLIENTS - len(self._at_work)):
                 self._put_to_work()
-            machine.sleep_ms(LOOK_MS * machine.random())
-            site.step(machine)  # it may stand still, or be gone
+            machine.sleep_ms(LOOK_MS * site.pace * machine.random())
+            if world.now_ms > dies_ms and not site.calm:
+                raise GoneError
             if not site.calm and machine.random() < LAGS:
                 machine.sleep_ms(2 * self.lease_ms * machine.random())
-            if not forgets and world.now_ms - renewed_ms > self.lease_ms * RENEWED_AT:
-                renewed_ms = world.now_ms
+            if not forgets and world.now_ms > due_ms:
                 self._renew()
+                due_ms = world.now_ms + self.lease_ms * (2 * machine.random() if is_lazy else RENEWED_AT)
         return not self._failed
 
     def _renew(self) -> None:

@@ -22,7 +22,7 @@ from ballista_py.testing.simulation.reads.site import ReadSite
 from ballista_py.transport.security.signed_tickets import TicketSigner
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
 
-TICK_MS = 120_000.0
+TICK_MS = 60_000.0
 LOOKS_SLOWLY = 0.25
 SLOW_MS = 6_000.0  # from one manifest to the next
 STANDS_STILL = 0.08

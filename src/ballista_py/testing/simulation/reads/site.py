@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from attrs import define, field
@@ -11,6 +11,7 @@ from attrs import define, field
 from ballista_py.errors import BallistaError
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime
+from ballista_py.state.members.liveness import SKEW_MS
 from ballista_py.storage.formats.files import read_data_file
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.manifest import DataFile
@@ -103,6 +104,16 @@ class ReadSite(OwnerSite):
             if path in job.paths and not job.spoilt and self.is_in_force(job.read_id):
                 self.book.wrong.append(f"{path} was removed, which a live read job of '{job.table}' names")
 
+    def changed(self, key: str, before: dict[str, Any], now: dict[str, Any], age_ms: float) -> None:
+        """A lease is another one, that had not been touched for so long: judge whether it may be."""
+        job = self.jobs.get(key.removeprefix(READS_PREFIX).removesuffix(".json"))
+        if before["ended"] and not now["ended"]:
+            self.book.wrong.append("a lease that was ended goes on")
+        if job is None or job.spoilt or job.closed or before["ended"] or not now["ended"]:
+            return
+        is_over = age_ms > before["lease_ms"] + SKEW_MS
+        self.book.expect(is_over, f"a lease was ended {age_ms / 1000:.0f} s after it was renewed")
+
     def is_in_force(self, read_id: str) -> bool:
         """Whether a lease is there that nobody has ended."""
         documents = self.store.documents()
@@ -124,9 +135,13 @@ class ReadStore(JudgedStore):
         self._reads = site
 
     def replace(self, key: str, data: bytes, version: str) -> str:
-        before = self.get(key).data if key.startswith(READS_PREFIX) else b""
+        before, stamped_ms = b"", 0
+        if key.startswith(READS_PREFIX):
+            before = self.get(key).data
+            stamped_ms = max(entry.modified_ms for entry in self.list(key))
         landed = super().replace(key, data, version)
         if before:
+            self._reads.changed(key, orjson.loads(before), orjson.loads(data), self._reads.store_ms() - stamped_ms)
             self.older.setdefault(key, []).append(before)
             del self.older[key][:-OLDER]
         return landed

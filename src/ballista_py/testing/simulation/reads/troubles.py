@@ -22,7 +22,7 @@ from ballista_py.testing.simulation.reads.site import ReadSite
 
 SCHEDULERS = 2
 REMADE = "again"
-STOPS = 0.15  # a collector, amid a look
+STOPS, SLOW = 0.15, 0.25  # a collector, amid a look
 WITHIN_MS = 4_000.0
 
 
@@ -41,13 +41,16 @@ class ReadTroubles:
         return ReadScheduler(self.site, self.site.name("scheduler"), self.still_ms)
 
     def exchange(self, machine: Machine) -> None:
-        """A scheduler stands still, dies, or is thought dead and wakes up beside its successor."""
+        """A scheduler stands still, has a slow way to the store, dies, or wakes up beside its successor."""
         site, chance = self.site, machine.random()
         place = int(machine.random() * SCHEDULERS)
         old = site.schedulers[place]
         site.book.done["scheduler"] += 1
-        if chance < 0.4:
+        if chance < 0.25:
             old.machine.pause(self.still_ms * machine.random() / 10)
+            return
+        if chance < 0.5:
+            old.machine.slow_until_ms = site.world.now_ms + self.still_ms * machine.random()
             return
         if chance < 0.7:
             old.machine.dead = True
@@ -64,6 +67,8 @@ class ReadTroubles:
         if not site.calm and machine.random() < STOPS:
             pause_ms = self.still_ms * machine.random()
             site.world.at(WITHIN_MS * machine.random(), None, lambda: hand.pause(pause_ms))
+        elif not site.calm and machine.random() < SLOW:
+            hand.slow_until_ms = site.world.now_ms + self.still_ms
         done: list[str] = []
 
         def work() -> None:
