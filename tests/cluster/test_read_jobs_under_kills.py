@@ -152,7 +152,9 @@ def test_partitions_that_move_to_an_executor_that_joins_are_read_on():
             while not all(owned(cluster).values()):
                 assert time.monotonic() < deadline, owned(cluster)
                 time.sleep(0.2)
-            found += [rows_read(partition, number % 2 == 0) for number, partition in enumerate(job.partitions[half:])]
+            found += [
+                rows_read(partition, number % 2 == 0) for number, partition in enumerate(job.partitions[half:])
+            ]
             assert pa.concat_tables(found).sort_by("id").equals(before)
             assert job.read().sort_by("id").equals(before)
 

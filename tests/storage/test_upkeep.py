@@ -4,7 +4,6 @@ import re
 
 import pytest
 from attrs import evolve
-
 from tests.storage.conftest import ObservedStore
 
 from ballista_py.coordinator.tables.definitions import TableMaker

@@ -14,13 +14,13 @@ from ballista_py.testing.simulation.mutants.refreshes import REFRESH_MUTANTS
 from ballista_py.testing.simulation.reads.simulation import ReadSimulation
 
 DONE = (
-    "append", "insert", "transfer", "merge", "delete", "replace", "refresh", "compaction", "create", "drop", "remade", "owner",
-    "scheduler", "collected", "job begun", "job read", "job gone", "job removed", "part read", "processed", "as it is",
-    "renewal", "renewal too late", "closed by others", "spoilt job", "spoilt",
+    "append", "insert", "transfer", "merge", "delete", "replace", "refresh", "compaction", "create", "drop", "remade",
+    "owner", "scheduler", "collected", "job begun", "job read", "job gone", "job removed", "part read", "processed",
+    "as it is", "renewal", "renewal too late", "closed by others", "spoilt job", "spoilt",
 )  # fmt: skip
 QUICK = {
-    "read-one-look", "read-decisions-after-manifests", "read-decisions-remembered", "read-own-clock", "read-ended-by-anybody",
-    "read-orphans-kept",
+    "read-one-look", "read-decisions-after-manifests", "read-decisions-remembered", "read-own-clock",
+    "read-ended-by-anybody", "read-orphans-kept",
 }  # fmt: skip
 
 
@@ -64,7 +64,9 @@ def test_every_deliberate_fault_of_read_jobs_is_found(mutant):
 
 
 def test_a_fault_has_no_name_of_another():
-    names = [one.name for one in (*READ_MUTANTS, *OWNER_MUTANTS, *DEFINITION_MUTANTS, *JOB_MUTANTS, *REFRESH_MUTANTS)]
+    names = [
+        one.name for one in (*READ_MUTANTS, *OWNER_MUTANTS, *DEFINITION_MUTANTS, *JOB_MUTANTS, *REFRESH_MUTANTS)
+    ]
     assert len(names) == len(set(names))
 
 

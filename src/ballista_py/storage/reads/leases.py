@@ -198,11 +198,15 @@ class ReadLeases:
         state = self._state(read_id)
         try:
             seen = state.read().document
-            if not seen.ended and now_ms - lying.document.modified_ms > seen.lease_ms + SKEW_MS:
+            # What was listed may be what it was before a renewal that is read by now: so look again how old it is.
+            if _is_over(lying.document, seen, now_ms) and _is_over(self._listed(read_id), seen, now_ms):
                 seen = state.update(lambda now: evolve(now, ended=True) if now == seen else now).document
         except ObjectMissing:
             return None
         return None if seen.ended else seen
+
+    def _listed(self, read_id: str) -> ObjectEntry | None:
+        return next(iter(self._store.list(f"{READS_PREFIX}{read_id}{_DOCUMENT}")), None)
 
     def _state(self, read_id: str) -> ObjectState[ReadDocument]:
         return ObjectState(self._store, f"{READS_PREFIX}{read_id}{_DOCUMENT}", ReadDocument, runtime=self._runtime)
@@ -218,6 +222,11 @@ def _lying(entries: Iterable[ObjectEntry]) -> dict[str, _Lying]:
         elif dot + kind == _FILES:
             found.setdefault(read_id, _Lying()).files = entry
     return found
+
+
+def _is_over(lying: ObjectEntry | None, lease: ReadDocument, now_ms: float) -> bool:
+    """Whether a lease that was written when its object says so was not renewed in time."""
+    return lying is not None and not lease.ended and now_ms - lying.modified_ms > lease.lease_ms + SKEW_MS
 
 
 def _is_orphaned(files: ObjectEntry | None, now_ms: float) -> bool:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from typing import Any
 
 from attrs import evolve, frozen
 
 from ballista_py.coordinator.reads import snapshot
 from ballista_py.coordinator.reads.snapshot import Snapshots, TableSnapshot
-from ballista_py.errors import SnapshotGone
+from ballista_py.errors import ObjectMissing, SnapshotGone
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
+from ballista_py.state.members.liveness import SKEW_MS
 from ballista_py.storage.publication import visible_files
 from ballista_py.storage.reads import leases
 from ballista_py.storage.reads.files import ReadFiles
@@ -82,7 +84,7 @@ def _renewed_after_its_end(reads: ReadLeases, read_id: str, client: str) -> Read
     try:
         state = reads._state(read_id)
         return state.update(lambda now: evolve(now, renewals=now.renewals + 1, ended=False)).document
-    except leases.ObjectMissing:
+    except ObjectMissing:
         raise SnapshotGone("the read job is over") from None
 
 
@@ -96,11 +98,24 @@ def _ended_though_renewed(reads: ReadLeases, read_id: str, lying: Any, now_ms: f
     state = reads._state(read_id)
     try:
         seen = state.read().document
-        if now_ms - lying.document.modified_ms > seen.lease_ms + leases.SKEW_MS:
+        if now_ms - lying.document.modified_ms > seen.lease_ms + SKEW_MS:
             seen = state.update(lambda now: evolve(now, ended=True)).document
-    except leases.ObjectMissing:
+    except ObjectMissing:
         return None
     return None if seen.ended else seen
+
+
+def _as_listed(reads: ReadLeases, read_id: str, lying: Any, now_ms: float) -> ReadDocument | None:
+    return _in_force(_AsListed(reads, lying), read_id, lying, now_ms)  # type: ignore[arg-type]
+
+
+class _AsListed:
+    def __init__(self, reads: ReadLeases, lying: Any) -> None:
+        self._state = reads._state
+        self._lying = lying
+
+    def _listed(self, _read_id: str) -> Any:
+        return self._lying.document
 
 
 def _ended_by_anybody(reads: ReadLeases, read_id: str, _client: str) -> None:
@@ -108,7 +123,7 @@ def _ended_by_anybody(reads: ReadLeases, read_id: str, _client: str) -> None:
 
 
 def _any_digest(kind: type[ReadFiles], data: bytes, _digest: str) -> ReadFiles:
-    return _digested(kind, data, leases.sha256(data).hexdigest())  # type: ignore[no-any-return]
+    return _digested(kind, data, sha256(data).hexdigest())  # type: ignore[no-any-return]
 
 
 def _never(*_arguments: Any) -> bool:
@@ -164,6 +179,11 @@ READ_MUTANTS: tuple[ReadMutant, ...] = (
         name="read-ended-though-renewed",
         what="a lease that was too old is ended, though it was renewed since it was looked at",
         patches=((ReadLeases, "_in_force", _ended_though_renewed),),
+    ),
+    ReadMutant(
+        name="read-as-listed",
+        what="a lease that was too old when it was listed is ended, though it was renewed before it was read",
+        patches=((ReadLeases, "_in_force", _as_listed),),
     ),
     ReadMutant(
         name="read-ended-by-anybody",

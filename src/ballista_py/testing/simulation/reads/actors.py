@@ -297,9 +297,7 @@ class Reading:
         return found[0] if found else None
 
 
-def served(
-    site: ReadSite, owner: VirtualOwner, ticket: ReadTicket, at: Position, processes: bool
-) -> Chunks:
+def served(site: ReadSite, owner: VirtualOwner, ticket: ReadTicket, at: Position, processes: bool) -> Chunks:
     """What an executor gives to whoever shows this ticket, as its node does. Raises `NotOwner` if it rejects."""
     reads = site.parts_at(owner)
     read = reads.files(ticket.read_id, ticket.digest)

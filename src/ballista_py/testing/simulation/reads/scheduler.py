@@ -103,9 +103,7 @@ class PlayedQueries:
         tables, maps = {}, {}
         if table is not None:
             key = partition_map_key(table.map_name)
-            state = ObjectState(
-                self.site.seen_by(self.machine), key, PartitionMapDocument, runtime=self.machine
-            )
+            state = ObjectState(self.site.seen_by(self.machine), key, PartitionMapDocument, runtime=self.machine)
             tables, maps = {name: table}, {name: state.read().document.map}
         infos = [owner.lease.info for owner in self.site.owners]
         addresses = {info.executor_id: info.data_address for info in infos}

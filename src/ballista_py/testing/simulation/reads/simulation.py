@@ -19,7 +19,6 @@ from ballista_py.storage.manifest import all_files
 from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.reads.leases import ORPHANED_MS, READS_PREFIX
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
-from ballista_py.testing.simulation.machine import Machine
 from ballista_py.testing.simulation.owners.actors import OwnerActors
 from ballista_py.testing.simulation.owners.simulation import Act, OwnerResult, OwnerSimulation
 from ballista_py.testing.simulation.owners.statements import EVERYWHERE
@@ -139,4 +138,6 @@ class ReadSimulation(OwnerSimulation):
                 named.update(path for file in all_files(storage.read().document) for path in file.paths)
         folders = tuple(f"snapshots/{table.folder}/" for table in site.tables.values())
         kept = {path for path in site.named - named if path.startswith(folders) and any(site.store.list(path))}
-        book.expect(not kept, f"{len(kept)} file(s) of jobs that are over are kept, such as {min(kept, default='')}")
+        book.expect(
+            not kept, f"{len(kept)} file(s) of jobs that are over are kept, such as {min(kept, default='')}"
+        )

@@ -52,11 +52,12 @@ class ReadSite(OwnerSite):
     jobs: dict[str, BegunJob] = field(factory=dict)
     named: set[str] = field(factory=set)  # all files that a job ever named
     spoilt_jobs: set[str] = field(factory=set)
+    reads_store: ReadStore = field(init=False)
     _parts: dict[VirtualOwner, PartReads] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         OwnerSite.__attrs_post_init__(self)
-        self.store = ReadStore(self.god, self)
+        self.reads_store = self.store = ReadStore(self.god, self)
 
     def parts_at(self, owner: VirtualOwner) -> PartReads:
         """What an executor gives parts with, as long as its process lives."""
@@ -95,7 +96,9 @@ class ReadSite(OwnerSite):
             return list(pairs(read_data_file(self.store, file, files.schema)))
         except BallistaError as error:
             gone = read_id not in self.spoilt_jobs
-            self.book.expect(not gone, f"a read job of '{files.table}' began with a file that cannot be read: {error}")
+            self.book.expect(
+                not gone, f"a read job of '{files.table}' began with a file that cannot be read: {error}"
+            )
             return []
 
     def removed(self, path: str) -> None:
@@ -116,7 +119,7 @@ class ReadSite(OwnerSite):
 
     def is_in_force(self, read_id: str) -> bool:
         """Whether a lease is there that nobody has ended."""
-        documents = self.store.documents()
+        documents = self.reads_store.documents()
         return read_id in documents and not documents[read_id]
 
     def spoil(self, read_id: str) -> None:
