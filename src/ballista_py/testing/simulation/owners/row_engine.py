@@ -94,7 +94,7 @@ class RowEngine:
         """
         if streams and not scans:
             ((_, rows),) = streams.items()
-            return Answer(rows.read_all())
+            return Answer(pa.Table.from_batches(rows, rows.schema))
         ((table, ids),) = (scans or {}).items()
         rows = self.rows(table, ids)
         if streams:

@@ -63,7 +63,7 @@ class ReadActors:
         site, book = self.site, self.site.book
         name = self._table(machine)
         client, one_instant = f"client-{int(machine.random() * 3)}", machine.random() < 0.6
-        lease_ms = LEASES_MS[int(machine.random() * len(LEASES_MS))]
+        lease_ms = LEASES_MS[int(machine.random() * len(LEASES_MS))] // (1 if site.pace > 1 else 5)
         hints = ReadHints(
             target_bytes=1 if machine.random() < 0.5 else 0,
             max_partitions=0 if machine.random() < 0.5 else 2,
