@@ -46,6 +46,7 @@ WAIT_MS = 2_000.0
 PATIENCE = 40  # tries of a Client to read a part
 PROCESSED = 0.4
 LEAVES = 0.2
+EXCHANGED = 0.03  # what a job names, before anybody reads it
 
 Chunks = Sequence[tuple[Position, pa.RecordBatch]]
 
@@ -81,6 +82,8 @@ class ReadActors:
         rows = [row for several in job.rows.values() for row in several]
         if site.repairs == repairs and not job.spoilt:
             self._look(name, rows, before, one_instant, deleting)
+        if not site.calm and machine.random() < EXCHANGED:
+            site.exchange_files(job.read_id)
         reading = Reading(self, machine, planned, job, lease_ms)
         if not reading.run():
             return

@@ -75,7 +75,7 @@ class ReadSimulation(OwnerSimulation):
         }  # fmt: skip
         around: dict[str, tuple[float, Act]] = {
             "define": (60_000.0, self._troubles.define), "owners": (60_000.0, self._troubles.succeed),
-            "settler": (30_000.0, self._troubles.settle_left_over), "spoiler": (300_000.0, self._troubles.spoil),
+            "settler": (30_000.0, self._troubles.settle_left_over), "spoiler": (150_000.0, self._troubles.spoil),
             "remake": (30_000.0, jobs.remake), "schedulers": (120_000.0, jobs.exchange),
             "others": (20_000.0, jobs.close_others), "vandal": (90_000.0, jobs.spoil),
         }  # fmt: skip

@@ -129,6 +129,16 @@ class ReadSite(OwnerSite):
             self.jobs[read_id].spoilt = True
         self.book.done["spoilt job"] += 1
 
+    def exchange_files(self, read_id: str) -> None:
+        """Somebody puts what another job names in the place of what this one names."""
+        self.spoil(read_id)
+        mine = f"{READS_PREFIX}{read_id}.files"
+        others = [e.key for e in self.store.list(READS_PREFIX) if e.key.endswith(".files") and e.key != mine]
+        if others:
+            data = self.store.get(others[int(self.god.random() * len(others))]).data
+            self.store.delete(mine)
+            self.store.create(mine, data)
+
 
 class ReadStore(JudgedStore):
     """A store that sees when a file goes that a live read job names."""

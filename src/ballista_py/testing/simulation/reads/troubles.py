@@ -43,6 +43,8 @@ class ReadTroubles:
     def exchange(self, machine: Machine) -> None:
         """A scheduler stands still, has a slow way to the store, dies, or wakes up beside its successor."""
         site, chance = self.site, machine.random()
+        if site.calm:
+            return
         place = int(machine.random() * SCHEDULERS)
         old = site.schedulers[place]
         site.book.done["scheduler"] += 1
@@ -134,8 +136,4 @@ class ReadTroubles:
                 store.delete(lease)
                 store.create(lease, older[int(machine.random() * len(older))])
         else:
-            others = [entry.key for entry in store.list(READS_PREFIX) if entry.key.endswith(".files")]
-            data = store.get(others[int(machine.random() * len(others))]).data if others else b""
-            if data:
-                store.delete(files)
-                store.create(files, data)
+            site.exchange_files(read_id)
