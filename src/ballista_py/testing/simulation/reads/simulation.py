@@ -30,7 +30,7 @@ from ballista_py.testing.simulation.time import World
 
 AGENTS = 4
 QUICK_MINUTES, SLOW_MINUTES, SLOW_PACE = 8.0, 240.0, 20.0
-SLOW_MS = 600_000.0
+QUICK_MS, SLOW_MS = 10_000.0, 2_400_000.0  # of a Client between two parts, at most
 CROWD, CROWD_MS = 4, 1_000.0  # so that appends end and begin between two looks at manifests
 STILL_MS = 7_200_000.0
 EVERY_MS = 8_000.0
@@ -65,7 +65,7 @@ class ReadSimulation(OwnerSimulation):
         slow = self.pace > 1.0
         actors, self._troubles = OwnerActors(site), OwnerTroubles(site, MAX_WRITE_MS)
         self._jobs = jobs = ReadTroubles(site, STILL_MS if slow else STILL_MS / 60)
-        readers = ReadActors(site, SLOW_MS if slow else SLOW_MS / 60, 1.2 * STILL_MS if slow else STILL_MS / 60)
+        readers = ReadActors(site, SLOW_MS if slow else QUICK_MS, 1.2 * STILL_MS if slow else STILL_MS / 60)
         site.found()
         self._troubles.start()
         jobs.start()
