@@ -161,6 +161,37 @@ def test_a_renewal_in_the_last_moment_wins_over_who_ends_the_lease(table):
     assert other.read(read_id).renewals == 1
 
 
+@pytest.mark.parametrize("look", ["kept", "tick"])
+def test_a_renewal_between_the_listing_and_the_look_at_the_lease_wins_too(table, look):
+    """What was listed says how old the lease was before it was renewed."""
+    read_id = table.take()
+    table.replace()
+    other = ReadLeases(table.store, table.clock)
+    get = table.store.get
+
+    def renewed_before(key, *most):
+        if key == f"{READS_PREFIX}{read_id}.json":
+            table.store.get = get
+            other.renew(read_id, "me")
+        return get(key, *most)
+
+    table.clock.now_ms += LEASE_MS + HOUR_MS
+    table.store.get = renewed_before
+    if look == "kept":
+        assert table.first.path in table.leases.kept(table.clock.now_ms)
+    else:
+        assert table.leases.tick() == 0
+    assert other.read(read_id).renewals == 1
+
+
+def test_what_a_dead_node_made_to_see_the_clock_goes_when_it_is_old(table):
+    table.store.create(f"{READS_PREFIX}clock-of-the-dead", b"now")
+    for minutes in (0, 59, 61):
+        table.clock.now_ms = 1_000.0 + minutes * MINUTE_MS
+        assert table.leases.tick() == 0
+        assert len(list(table.store.list(READS_PREFIX))) == (0 if minutes == 61 else 1)
+
+
 def test_no_renewal_outlives_a_day(table):
     read_id = table.take()
     for _ in range(int(LONGEST_MS / LEASE_MS)):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from attrs import evolve
+from tests.storage.conftest import ObservedStore
 
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError
@@ -62,6 +63,27 @@ def test_garbage_is_what_no_manifest_names_and_only_once_it_is_old(aged):
     assert remove_garbage(aged.store, found) == 1
     left = {entry.key for entry in aged.store.list("snapshots/")}
     assert left == {kept, prepared.path, manifest_key("t", "expr0=1")}
+
+
+def test_a_file_is_unnamed_since_manifests_were_read_and_not_since_a_slow_look_began(aged):
+    """Else a look that stood still for half an hour would let another one take what was named a moment ago."""
+    kept = aged.put(1, 1)
+    aged.store_clock.moved_ms = 2 * HOUR_MS
+
+    slow, key = ObservedStore(aged.store), manifest_key("t", "expr0=1")
+
+    def stand_still() -> None:
+        """Amid the look, before the manifest is read; it has named the file until the end."""
+        aged.store_clock.moved_ms += 28 * 60_000
+        manifests = ObjectState(aged.store, key, ManifestDocument)
+        manifests.update(lambda now: evolve(now, files=()))
+
+    slow.before[key] = stand_still
+    assert find_garbage(slow, {"t"}, min_age_ms=MAX_WRITE_MS).files == ()
+    aged.store_clock.moved_ms += 3 * 60_000
+    assert find_garbage(aged.store, {"t"}, min_age_ms=MAX_WRITE_MS).files == ()
+    aged.store_clock.moved_ms += 29 * 60_000
+    assert [file.key for file in find_garbage(aged.store, {"t"}, min_age_ms=MAX_WRITE_MS).files] == [kept]
 
 
 def test_the_folder_of_a_dropped_table_goes_as_a_whole(aged):

@@ -30,6 +30,7 @@ from ballista_py.testing.simulation.mutants.table import (
     write_table_of_definitions,
     write_table_of_jobs,
     write_table_of_owners,
+    write_table_of_reads,
     write_table_of_writes,
 )
 from ballista_py.testing.simulation.mutants.writes import WRITE_MUTANTS, write_caught_by
@@ -133,23 +134,26 @@ def mutants(
 ) -> None:
     """Break the code on purpose, fault by fault, and see which seed notices; exit 1 if none does.
 
-    Faults of the write path are tried in the simulations of writes, of owners and of definitions, those of jobs in
-    their own, the others in that of the whole cluster.
+    Faults of the write path are tried in the simulations of writes, of owners and of definitions, those of jobs and
+    of read jobs in their own, the others in that of the whole cluster.
     """
     from ballista_py.testing.simulation.mutants.definitions import (  # needs what a scheduler needs
         DEFINITION_MUTANTS,
         definition_caught_by,
     )
     from ballista_py.testing.simulation.mutants.jobs import JOB_MUTANTS, job_caught_by
+    from ballista_py.testing.simulation.mutants.reads import READ_MUTANTS, read_caught_by
 
     chosen = [mutant for mutant in MUTANTS if not writes_only and (not name or mutant.name in name)]
     of_writes = [mutant for mutant in WRITE_MUTANTS if not name or mutant.name in name]
     of_owners = [mutant for mutant in OWNER_MUTANTS if not name or mutant.name in name]
     of_jobs = [mutant for mutant in JOB_MUTANTS if not name or mutant.name in name]
     of_definitions = [mutant for mutant in DEFINITION_MUTANTS if not name or mutant.name in name]
+    of_reads = [mutant for mutant in READ_MUTANTS if not name or mutant.name in name]
     found: dict[str, tuple[int, str] | None] = {}
     with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
         futures: dict[Future[tuple[int, str] | None], Fault] = {
+            **{pool.submit(read_caught_by, mutant.name, seeds): mutant for mutant in of_reads},
             **{pool.submit(job_caught_by, mutant.name, seeds): mutant for mutant in of_jobs},
             **{pool.submit(definition_caught_by, mutant.name, seeds): mutant for mutant in of_definitions},
             **{pool.submit(owner_caught_by, mutant.name, seeds): mutant for mutant in of_owners},
@@ -164,6 +168,7 @@ def mutants(
         write_table_of_owners(write, found, seeds)
         write_table_of_definitions(write, DEFINITION_MUTANTS, found, seeds)
         write_table_of_jobs(write, JOB_MUTANTS, found, seeds)
+        write_table_of_reads(write, READ_MUTANTS, found, seeds)
         if chosen:
             write_table(write, found, seeds)
     if None in found.values():

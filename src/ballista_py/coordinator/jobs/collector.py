@@ -21,7 +21,7 @@ from ballista_py.errors import DocumentError, JobError, JobMissing, ObjectMissin
 from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.jobs import JOBS_PREFIX, JobDocument, JobObject, OpenJob, closed
-from ballista_py.state.stores.clock import store_now_ms
+from ballista_py.state.stores.clock import left_clocks, store_now_ms
 from ballista_py.state.stores.store import ObjectEntry
 
 KNOWN_MS = 3_600_000.0  # for so long the id of a closed job stays known: it may be submitted again
@@ -70,10 +70,12 @@ class JobCollector:
         done = CollectedJobs()
         if not self.leads():
             return done
-        lies, open_names = self._listed()
-        if not lies:
+        entries = list(self.shelf.listed(JOBS_PREFIX))
+        if not entries:
             return done
+        lies, open_names = self._lying(entries)
         now_ms = store_now_ms(self.shelf.store, self.runtime, JOBS_PREFIX)
+        self._delete(left_clocks(entries, JOBS_PREFIX, now_ms))
         self._clean = {name: seen for name, seen in self._clean.items() if name in lies}
         beyond = beyond_kept(lies)
         for name, lie in lies.items():
@@ -89,10 +91,10 @@ class JobCollector:
                 break
         return done
 
-    def _listed(self) -> tuple[dict[str, Lies], Collection[str]]:
+    def _lying(self, entries: Iterable[ObjectEntry]) -> tuple[dict[str, Lies], Collection[str]]:
         lies: dict[str, Lies] = defaultdict(Lies)
         open_names = set()
-        for entry in self.shelf.listed(JOBS_PREFIX):
+        for entry in entries:
             found = JobObject.of_key(entry.key)
             if found is None:
                 marker = OpenJob.of_key(entry.key, entry.modified_ms)

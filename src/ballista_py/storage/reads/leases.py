@@ -8,6 +8,7 @@ document and one of them wins: renewed first, the files are kept; ended first, t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from typing import ClassVar
@@ -18,7 +19,7 @@ from ballista_py.errors import ObjectMissing, SnapshotGone, TryLater
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.liveness import SKEW_MS
-from ballista_py.state.stores.clock import store_now_ms
+from ballista_py.state.stores.clock import left_clocks, store_now_ms
 from ballista_py.state.stores.store import ConditionalStore, ObjectEntry
 from ballista_py.storage.reads.files import MAX_FILES_BYTES, ReadFiles
 
@@ -158,7 +159,7 @@ class ReadLeases:
         it raises.
         """
         kept: set[str] = set()
-        for read_id, lying in self._lying().items():
+        for read_id, lying in _lying(self._store.list(READS_PREFIX)).items():
             lease = self._in_force(read_id, lying, now_ms)
             if lease is not None:
                 with suppress(SnapshotGone):  # ended meanwhile
@@ -170,12 +171,14 @@ class ReadLeases:
 
         Several nodes at once do no harm. Raises what the store raises; the next tick goes on.
         """
-        lies = self._lying()
-        if not lies:
+        entries = list(self._store.list(READS_PREFIX))
+        if not entries:
             return 0
         now_ms = store_now_ms(self._store, self._runtime, READS_PREFIX)
+        for key in left_clocks(entries, READS_PREFIX, now_ms):
+            self._store.delete(key)
         removed = 0
-        for read_id, lying in lies.items():
+        for read_id, lying in _lying(entries).items():
             if lying.document is None and not _is_orphaned(lying.files, now_ms):
                 continue  # files without a lease may be of one that is about to be taken
             if self._in_force(read_id, lying, now_ms) is None:
@@ -188,16 +191,6 @@ class ReadLeases:
         self._store.delete(_files_key(read_id))
         self._store.delete(f"{READS_PREFIX}{read_id}{_DOCUMENT}")
 
-    def _lying(self) -> dict[str, _Lying]:
-        found: dict[str, _Lying] = {}
-        for entry in self._store.list(READS_PREFIX):
-            read_id, dot, kind = entry.key.removeprefix(READS_PREFIX).rpartition(".")
-            if dot + kind == _DOCUMENT:
-                found.setdefault(read_id, _Lying()).document = entry
-            elif dot + kind == _FILES:
-                found.setdefault(read_id, _Lying()).files = entry
-        return found
-
     def _in_force(self, read_id: str, lying: _Lying, now_ms: float) -> ReadDocument | None:
         """The lease, unless it is over or is ended by this, because nobody has renewed it in time."""
         if lying.document is None:
@@ -205,14 +198,35 @@ class ReadLeases:
         state = self._state(read_id)
         try:
             seen = state.read().document
-            if not seen.ended and now_ms - lying.document.modified_ms > seen.lease_ms + SKEW_MS:
+            # What was listed may be what it was before a renewal that is read by now: so look again how old it is.
+            if _is_over(lying.document, seen, now_ms) and _is_over(self._listed(read_id), seen, now_ms):
                 seen = state.update(lambda now: evolve(now, ended=True) if now == seen else now).document
         except ObjectMissing:
             return None
         return None if seen.ended else seen
 
+    def _listed(self, read_id: str) -> ObjectEntry | None:
+        return next(iter(self._store.list(f"{READS_PREFIX}{read_id}{_DOCUMENT}")), None)
+
     def _state(self, read_id: str) -> ObjectState[ReadDocument]:
         return ObjectState(self._store, f"{READS_PREFIX}{read_id}{_DOCUMENT}", ReadDocument, runtime=self._runtime)
+
+
+def _lying(entries: Iterable[ObjectEntry]) -> dict[str, _Lying]:
+    """What lies of each read job."""
+    found: dict[str, _Lying] = {}
+    for entry in entries:
+        read_id, dot, kind = entry.key.removeprefix(READS_PREFIX).rpartition(".")
+        if dot + kind == _DOCUMENT:
+            found.setdefault(read_id, _Lying()).document = entry
+        elif dot + kind == _FILES:
+            found.setdefault(read_id, _Lying()).files = entry
+    return found
+
+
+def _is_over(lying: ObjectEntry | None, lease: ReadDocument, now_ms: float) -> bool:
+    """Whether a lease that was written when its object says so was not renewed in time."""
+    return lying is not None and not lease.ended and now_ms - lying.modified_ms > lease.lease_ms + SKEW_MS
 
 
 def _is_orphaned(files: ObjectEntry | None, now_ms: float) -> bool:

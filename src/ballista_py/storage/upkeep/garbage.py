@@ -127,7 +127,9 @@ def find_garbage(
         old = [e for e in unnamed if now_ms - e.modified_ms >= min_age_ms and not e.key.startswith(claimed)]
         young += len(unnamed) - len(old)
         garbage.extend(old)
-    since = _marked(store, {file.key for file in garbage}, now_ms, runtime)
+    # Not as of the beginning: what took long may have been named until a moment ago.
+    seen_ms = store_now_ms(store, runtime, _ROOT) if garbage else now_ms
+    since = _marked(store, {file.key for file in garbage}, seen_ms, runtime)
     ended_ms = max(min_age_ms, CLAIMED_MS)  # what was applied in a table that ended may be sent again so long
     due = tuple(
         file
@@ -168,7 +170,7 @@ def _unproven(store: ConditionalStore, folder: str, runtime: Runtime, revision: 
 
 
 def _marked(store: ConditionalStore, keys: Collection[str], now_ms: int, runtime: Runtime) -> Mapping[str, int]:
-    """Since when these are known to be unnamed."""
+    """Since when these are known to be unnamed; `now_ms` is after manifests were read."""
     marks = ObjectState(store, GARBAGE_KEY, GarbageMarks, runtime=runtime)
     try:
         return marks.update(lambda before: before.seen(keys, now_ms)).document.unnamed

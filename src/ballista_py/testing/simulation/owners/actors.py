@@ -46,7 +46,7 @@ class OwnerActors:
     def append(self, machine: Machine) -> None:
         """One row, sent until it is acknowledged."""
         book, token, partition = self.site.book, self.site.name("row"), self.site.some(machine)
-        book.sent.add(token)
+        book.send([token], self.site.world.now_ms)
         rows = rows_of([(partition, token, 0)])
         try:
             self._client.applied(machine, Order(table=MAIN, token=token), partition, _writes(rows))
@@ -61,7 +61,7 @@ class OwnerActors:
         """A row in each of two partitions, both or none."""
         book, token, first = self.site.book, self.site.name("row"), self.site.some(machine)
         rows = {first: f"{token}-a", (first + 1) % PARTITIONS: f"{token}-b"}
-        book.sent.update(rows.values())
+        book.send(rows.values(), self.site.world.now_ms)
 
         def prepare(order: Order) -> Outcome:
             outcome = Outcome()

@@ -30,6 +30,9 @@ class Answer:
         """The rows."""
         return iter(self.rows.to_batches())
 
+    def cancel(self) -> None:
+        """Does nothing: it is over."""
+
 
 @define
 class RowEngine:
@@ -85,7 +88,13 @@ class RowEngine:
     def query(
         self, sql: str, scans: Mapping[str, Iterable[int]] | None = None, streams: Mapping[str, Any] | None = None
     ) -> Answer:
-        """All rows of what is scanned, as the program of that name changes them; keys that are taken, for a stream."""
+        """All rows of what is scanned, as the program of that name changes them; keys that are taken, for a stream.
+
+        Of a stream alone, all of its rows.
+        """
+        if streams and not scans:
+            ((_, rows),) = streams.items()
+            return Answer(pa.Table.from_batches(rows, rows.schema))
         ((table, ids),) = (scans or {}).items()
         rows = self.rows(table, ids)
         if streams:

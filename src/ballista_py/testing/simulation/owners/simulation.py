@@ -26,6 +26,7 @@ from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.testing.simulation.machine import Machine
 from ballista_py.testing.simulation.owners.actors import MAIN, REPLACED, OwnerActors
+from ballista_py.testing.simulation.owners.looks import Before, look_at_all, look_at_money
 from ballista_py.testing.simulation.owners.site import MONEY, PARTITIONS, GoneError, OwnerSite, table_of
 from ballista_py.testing.simulation.owners.statements import EVERYWHERE, UnsureError
 from ballista_py.testing.simulation.owners.troubles import REFRESHED, OwnerTroubles
@@ -164,25 +165,21 @@ class OwnerSimulation:
 
     def _read(self, machine: Machine) -> None:
         """Read every table as of a sequence of its own, planned again a few times if need be."""
-        for name, look in (
-            (MAIN, self._look_at_money),
-            (REPLACED, self._look_at_all),
-            (REFRESHED, self._look_at_all),
-        ):
-            began_ms = self._site.world.now_ms
-            expected, gone = set(self._site.book.acknowledged), set(self._site.book.deleted)
+        book = self._site.book
+        for name, look in ((MAIN, look_at_money), (REPLACED, look_at_all), (REFRESHED, look_at_all)):
+            before = Before.now(book, self._site.world.now_ms)
             for _ in range(MAX_TRIES):
                 try:
                     rows = self._rows(machine, name)
                     break
                 except WORTH_ANOTHER_TRY:
-                    self._site.book.done["replan"] += 1
+                    book.done["replan"] += 1
                     machine.sleep_ms(TRY_AGAIN_MS)
             else:
-                self._site.book.done["read failed"] += 1
+                book.done["read failed"] += 1
                 continue
-            look(name, rows, expected, gone, began_ms)
-            self._site.book.done["read"] += 1
+            look(book, name, rows, before)
+            book.done["read"] += 1
 
     def _rows(self, machine: Machine, table: str) -> list[tuple[str, int]]:
         if self._site.stopped:
@@ -199,34 +196,6 @@ class OwnerSimulation:
         if self._site.repairs != repairs:
             raise GoneError  # every node was stopped for it, and so was whoever ran this query
         return found
-
-    def _look_at_money(
-        self, table: str, rows: list[tuple[str, int]], expected: set[str], gone: set[str], _began_ms: float
-    ) -> None:
-        book, names = self._site.book, [name for name, _ in rows]
-        money = sum(amount for _, amount in rows)
-        book.expect(money == MONEY * PARTITIONS, f"a reader of '{table}' saw {money}")
-        book.expect(gone.isdisjoint(names), f"a reader of '{table}' saw a deleted row")
-        missing = expected - set(names) - book.deleting
-        book.expect(not missing, f"a reader of '{table}' missed {len(missing)} acknowledged row(s)")
-        book.expect(len(names) == len(set(names)), f"a reader of '{table}' saw a row twice")
-        halves = {name[:-2] for name in names if name.endswith("-a")} ^ {n[:-2] for n in names if n.endswith("-b")}
-        book.expect(not halves, f"a reader of '{table}' saw one row of two: {min(halves, default='')}")
-
-    def _look_at_all(
-        self, table: str, rows: list[tuple[str, int]], _expected: set[str], _gone: set[str], began_ms: float
-    ) -> None:
-        """One whole generation, which no later one had replaced before the reader began."""
-        book, seen = self._site.book, sorted(name for name, _ in rows)
-        kind = "run" if table == REFRESHED else "generation"
-        before = [name for name, at in book.replaced.items() if name.startswith(kind) and at <= began_ms]
-        last = max((book.begun[name] for name in before), default=0.0)
-        if seen:
-            whole = len(seen) == PARTITIONS and len(set(seen)) == 1
-            book.expect(whole, f"a reader of '{table}' saw {seen[:4]} as one generation")
-        named = seen[:1] or [name for name in book.emptied if name.startswith(kind)]
-        fresh = [name for name in named if book.replaced.get(name, float("inf")) >= last]
-        book.expect(bool(fresh or not before), f"a reader of '{table}' saw {seen[:1]}, which was replaced before")
 
     def _judge(self) -> None:
         site, book = self._site, self._site.book
@@ -257,7 +226,7 @@ class OwnerSimulation:
         lost = book.acknowledged.keys() - there - book.deleting
         book.expect(not lost, f"{len(lost)} acknowledged row(s) are lost, such as {min(lost, default='')}")
         book.expect(book.deleted.keys().isdisjoint(there), "a row is there in the end that was deleted")
-        book.expect(there <= book.sent, "a row is there that nobody sent")
+        book.expect(there <= book.sent.keys(), "a row is there that nobody sent")
         committed = set(book.moved)
         if not book.done["spoilt"]:
             decisions = TableDecisions(self._site.store, MAIN, runtime=self._site.god).read().decisions

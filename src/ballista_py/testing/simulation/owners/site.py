@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
@@ -90,7 +90,7 @@ def rows_of(rows: Sequence[tuple[int, str, int]]) -> pa.Table:
 class Book:
     """What clients were told, with the virtual time of it."""
 
-    sent: set[str] = field(factory=set)
+    sent: dict[str, float] = field(factory=dict)
     acknowledged: dict[str, float] = field(factory=dict)
     deleting: set[str] = field(factory=set)  # may be there or not
     deleted: dict[str, float] = field(factory=dict)
@@ -102,6 +102,11 @@ class Book:
     emptied: set[str] = field(factory=set)  # which of these left nothing
     done: Counter[str] = field(factory=Counter)
     wrong: list[str] = field(factory=list)
+
+    def send(self, rows: Iterable[str], now_ms: float) -> None:
+        """Somebody may have asked for these rows from now on."""
+        for row in rows:
+            self.sent.setdefault(row, now_ms)
 
     def expect(self, holds: bool, what: str) -> None:
         """Note what is wrong unless it holds."""

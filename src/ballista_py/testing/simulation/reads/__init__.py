@@ -1,0 +1,1 @@
+"""Read jobs over tables that are changed meanwhile, in virtual time."""
