@@ -56,7 +56,7 @@ def test_a_deliberate_fault_of_read_jobs_is_found(name):
     assert read_caught_by(name, 4) is not None
 
 
-@pytest.mark.turn(3)
+@pytest.mark.share(7)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", READ_MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_deliberate_fault_of_read_jobs_is_found(mutant):
