@@ -10,13 +10,8 @@ from ballista_py.owner.part_reads import PartReads
 
 
 @pytest.mark.parametrize(
-    ("plan", "process", "wanted"),
-    [
-        ("SELECT id FROM t WHERE v > 3", True, True),
-        ("SELECT count(*) AS n FROM t", True, False),
-        ("SELECT id, row_number() OVER (ORDER BY id) AS n FROM t", True, False),
-        ("SELECT count(*) AS n FROM t", False, True),
-    ],
+    ("row_by_row", "process", "wanted"),
+    [(True, True, True), (False, True, False), (False, False, True), (True, False, True)],
 )
-def test_rows_have_places_unless_a_plan_looks_at_several_of_them(plan, process, wanted):
-    assert PartReads.has_places(None, SimpleNamespace(plan=plan), process) is wanted
+def test_rows_have_places_unless_a_plan_looks_at_several_of_them(row_by_row, process, wanted):
+    assert PartReads.has_places(None, SimpleNamespace(row_by_row=row_by_row), process) is wanted

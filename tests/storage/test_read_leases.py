@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, SnapshotGone, TryLater
 from ballista_py.runtime import SystemRuntime
@@ -282,10 +283,13 @@ def test_all_that_is_needed_to_read_a_file_is_written_down(table):
         definition=4,
         plan="SELECT 1",
         columns=("x",),
+        row_by_row=True,
     )
     found = ReadFiles.from_bytes(*read.to_bytes())
     assert found.schema.equals(read.schema, check_metadata=True)
     assert found.parts[0] == parts[0]
     assert [len(part) for part in found.parts] == [1, 0, 1]
     assert (found.plan, found.columns, found.base.names) == ("SELECT 1", ("x",), ["x"])
+    assert found.row_by_row
+    assert not ReadFiles.from_bytes(*evolve(read, row_by_row=False).to_bytes()).row_by_row
     assert ManifestDocument(table="t", partition="p", files=(found.parts[2][0].file,)).rows == 3

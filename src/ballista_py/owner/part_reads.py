@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGon
 from ballista_py.owner.part_pieces import file_pieces, packed_pieces
 from ballista_py.partitions.columns import conformed, plain
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parts import is_row_by_row
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.formats.deletion_vector import numbered
 from ballista_py.storage.formats.formats import file_format
@@ -36,7 +34,6 @@ from ballista_py.transport.table_read.tokens.positions import START, Position, S
 
 KNOWN_READS = 64
 KNOWN_FILES = 200_000  # of all read jobs that are remembered together
-KNOWN_PLANS = 256
 DECODED = 4  # times the bytes of a row group: it is unpacked, decoded, written and sent
 
 
@@ -164,7 +161,7 @@ class PartReads:
 
     def has_places(self, read: ReadFiles, process: bool) -> bool:
         """Whether the rows of a part are given in the order of its files, so that one can go on amid them."""
-        return not process or _is_row_by_row(read.plan)
+        return not process or read.row_by_row
 
     def granted(self, read: ReadFiles, number: int, begin: Position, process: bool) -> PartAnswer:
         """The rows of a part from `begin` on for a grant, some of the input at a time where they `has_places`.
@@ -247,8 +244,3 @@ def _rows_from(
             skipped = max(first - at, 0)
             yield at + skipped, pa.RecordBatch.from_arrays(batch.slice(skipped).columns, schema=schema)
         at += batch.num_rows
-
-
-@lru_cache(maxsize=KNOWN_PLANS)
-def _is_row_by_row(plan: str) -> bool:
-    return is_row_by_row(plan)

@@ -83,7 +83,7 @@ class TablePlaces:
             relation="",
             passes_rows=True,
         )
-        files = evolve(after, parts=tuple(part for part, _ in changed), plan=plan.sql)
+        files = evolve(after, parts=tuple(part for part, _ in changed), plan=plan.sql, row_by_row=True)
         read_id = reads.leases.take(files, client, fixed_ms, lease_ms)
         digest = reads.leases.read(read_id).digest
         view = reads.queries.views.refresh([files.table.lower()])

@@ -25,6 +25,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.kind import refusal, statement_kind
+from ballista_py.sql.parts import is_row_by_row
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
@@ -136,6 +137,7 @@ class TableReads:
             plan=made.sql,
             columns=made.columns,
             given=given,
+            row_by_row=is_row_by_row(made.sql),
         )
         read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         digest = self.leases.read(read_id).digest

@@ -46,7 +46,7 @@ class ReadFiles:
 
     `table` is what the table was called, `folder` and `incarnation` tell which one it was, `schema` are its columns by
     that `definition`. `plan` is SQL over the rows of a part, which are called as the table, reads these `columns` and
-    gives the columns `given`.
+    gives the columns `given`; `row_by_row`: for the rows of several files what it gives for each.
     """
 
     table: str
@@ -58,6 +58,7 @@ class ReadFiles:
     plan: str = ""
     columns: tuple[str, ...] = ()
     given: pa.Schema = field(factory=lambda: pa.schema([]))
+    row_by_row: bool = False
 
     @property
     def base(self) -> pa.Schema:
@@ -99,6 +100,7 @@ class ReadFiles:
             "reads": json.dumps(self.columns),
             "columns": self.schema.serialize().to_pybytes(),
             "given": self.given.serialize().to_pybytes(),
+            "row_by_row": str(int(self.row_by_row)),
         }
         schema = _SCHEMA.with_metadata(said)
         sink = pa.BufferOutputStream()
@@ -133,6 +135,7 @@ class ReadFiles:
             plan=said["plan"].decode(),
             columns=tuple(json.loads(said["reads"])),
             given=pa.ipc.read_schema(pa.py_buffer(said["given"])),
+            row_by_row=said.get("row_by_row") == b"1",
         )
 
 
