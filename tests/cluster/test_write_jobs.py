@@ -68,6 +68,25 @@ def table(shared, request):
     return name
 
 
+@pytest.mark.parametrize("keys", [["v"], ["bucket(2, id)", "v"], ["v", "region"]])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_values_that_are_not_equal_to_themselves_are_of_one_partition_whoever_sends_them(shared, keys, mode):
+    name = f"odd{len(keys)}{keys[-1][0]}{mode}"
+    shared.create_table(name, schema=SCHEMA, partition_by=keys)
+    values = [float("nan"), 0.0, -0.0, None, 1.5, float("inf"), float("-inf"), float("nan")]
+    for again in range(2):  # values that are new, and that are there
+        with write_job(url_of(shared), name, mode=mode) as job:
+            sent = [
+                pa.table({"id": [n], "region": [None if n % 2 else "x"], "v": [value]}, SCHEMA)
+                for n, value in enumerate(values * 2, 100 * again)
+            ]
+            receipts = [job.write(pa.concat_tables(sent[start::3])) for start in range(3)]
+            assert job.commit(receipts) == len(sent)
+        there = len(sent) * (again + 1) if mode == "append" else len(sent)
+        assert len(ids(shared, name)) == there
+        assert shared.sql(f"select count(*) as n from {name} where isnan(v)")["n"][0].as_py() == there // 4
+
+
 def test_rows_of_all_tasks_are_there_at_once_and_none_before(shared, table):
     with write_job(url_of(shared), table) as job:
         receipts = [job.write(rows_of(n * 100, (n + 1) * 100)) for n in range(5)]

@@ -7,7 +7,7 @@ commit that is sent again is told what the first one did, and never adds a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -229,13 +229,15 @@ class StagedWrites:
             )
         return table
 
-    def _files(self, table: TableSpec, receipts: Sequence[PutReceipt]) -> Mapping[Value, Sequence[DataFile]]:
-        """The files of all receipts by the value of their partition, in the order of the receipts."""
+    def _files(
+        self, table: TableSpec, receipts: Sequence[PutReceipt]
+    ) -> Sequence[tuple[Value, Sequence[DataFile]]]:
+        """The files of all receipts for each value of a partition, in the order of the receipts."""
 
         def of(receipt: PutReceipt) -> tuple[StagedFile, ...]:
             return self.leases.staged(receipt.write_id, receipt.sender, receipt.digest, table).files
 
-        found: dict[Value, list[DataFile]] = {}
+        found: dict[str, tuple[Value, list[DataFile]]] = {}  # by path: NaN is no key, because it is not itself
         count = 0
         for staged in self.calls.run_all(of, receipts):
             count += len(staged)
@@ -244,26 +246,30 @@ class StagedWrites:
                     f"a write has at most {MAX_FILES:,} files: sort its rows by partition, or write less"
                 )
             for one in staged:
-                found.setdefault(one.value, []).append(one.file)
-        return found
+                found.setdefault(table.spec.path(one.value), (one.value, []))[1].append(one.file)
+        return list(found.values())
 
     def _prepare(
-        self, table: TableSpec, mode: WriteMode, files: Mapping[Value, Sequence[DataFile]], renewed: _Renewed
+        self,
+        table: TableSpec,
+        mode: WriteMode,
+        files: Sequence[tuple[Value, Sequence[DataFile]]],
+        renewed: _Renewed,
     ) -> Callable[[Order, ClusterView], Outcome]:
         """What has owners take the files over under an attempt."""
         known = self.rounds.known(table)
 
         def prepare(order: Order, view: ClusterView) -> Outcome:
             renewed.now_and_then()
-            lacking = [value for value in files if view.catalog.maps[table.name].index(value) is None]
+            lacking = [value for value, _ in files if view.catalog.maps[table.name].index(value) is None]
             if lacking:
                 view = known(lacking)
             pmap = view.catalog.maps[table.name]
-            own: dict[int, Sequence[DataFile]] = {}
-            for value, some in files.items():
+            own: dict[int, list[DataFile]] = {}
+            for value, some in files:
                 partition = pmap.index(value)
                 assert partition is not None
-                own[partition] = some
+                own.setdefault(partition, []).extend(some)
             if mode == "append":
                 outcome = self.calls.adopt(order, view, own)
             else:
