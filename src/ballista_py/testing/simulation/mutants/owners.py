@@ -179,10 +179,10 @@ OWNER_MUTANTS: tuple[OwnerMutant, ...] = (
 )
 
 
-def caught_by(mutant: OwnerMutant, seeds: int) -> tuple[int, str] | None:
-    """The first seed from 1 on that finds the mutant, and what it sees; None if none does."""
+def caught_by(mutant: OwnerMutant, seeds: int, first: int = 1) -> tuple[int, str] | None:
+    """The first of so many seeds from `first` on that finds the mutant, and what it sees; None if none does."""
     with mutant.applied() as simulation:
-        for seed in range(1, seeds + 1):
+        for seed in range(first, first + seeds):
             wrong = simulation(seed).run().wrong
             if wrong:
                 return seed, wrong[0]
