@@ -293,3 +293,16 @@ def test_all_that_is_needed_to_read_a_file_is_written_down(table):
     assert found.row_by_row
     assert not ReadFiles.from_bytes(*evolve(read, row_by_row=False).to_bytes()).row_by_row
     assert ManifestDocument(table="t", partition="p", files=(found.parts[2][0].file,)).rows == 3
+
+
+def test_a_name_that_can_be_none_of_a_job_is_over_and_reaches_nothing():
+    store = MemoryStore()
+    store.create("secret.json", b"{}")
+    jobs = leases.ReadLeases(store, SystemRuntime())
+    for name in ("", "../secret", "a/../../secret", "0123456789abcdef.", "0123456789abcdef.x/y", "x" * 5_000):
+        with pytest.raises(SnapshotGone):
+            jobs.read(name)
+        with pytest.raises(SnapshotGone):
+            jobs.renew(name, "")
+        jobs.end(name, "")
+    assert [one.key for one in store.list("")] == ["secret.json"]

@@ -8,6 +8,7 @@ document and one of them wins: renewed first, the files are kept; ended first, t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
@@ -30,6 +31,7 @@ TAKEN_WITHIN_MS = 600_000.0  # less than anything needs to become garbage
 ORPHANED_MS = 3_600_000.0  # after which files without a lease are of one that will never be taken
 MAX_OPEN = 1_000  # read jobs of one client
 _DOCUMENT, _FILES = ".json", ".files"
+_ID = re.compile(r"[0-9a-f]{16}\.[0-9A-Za-z_-]{1,64}")
 
 
 @frozen(kw_only=True)
@@ -114,7 +116,7 @@ class ReadLeases:
     def read(self, read_id: str) -> ReadDocument:
         """The lease, if it was not ended. Raises `SnapshotGone`."""
         try:
-            found = self._state(read_id).read().document
+            found = self._named(read_id).read().document
         except ObjectMissing:
             raise _gone() from None
         if found.ended:
@@ -138,7 +140,7 @@ class ReadLeases:
             return evolve(lease, renewals=lease.renewals + 1)
 
         try:
-            return self._state(read_id).update(renewed).document
+            return self._named(read_id).update(renewed).document
         except ObjectMissing:
             raise _gone() from None
 
@@ -148,8 +150,8 @@ class ReadLeases:
         def ended(lease: ReadDocument) -> ReadDocument:
             return evolve(lease, ended=True) if lease.client == client else lease
 
-        with suppress(ObjectMissing):
-            if self._state(read_id).update(ended).document.ended:
+        with suppress(ObjectMissing, SnapshotGone):
+            if self._named(read_id).update(ended).document.ended:
                 self._remove(read_id)
 
     def kept(self, now_ms: float) -> set[str]:
@@ -207,6 +209,12 @@ class ReadLeases:
 
     def _listed(self, read_id: str) -> ObjectEntry | None:
         return next(iter(self._store.list(f"{READS_PREFIX}{read_id}{_DOCUMENT}")), None)
+
+    def _named(self, read_id: str) -> ObjectState[ReadDocument]:
+        """The lease that somebody names. Raises `SnapshotGone` for what can be the name of none."""
+        if not _ID.fullmatch(read_id):
+            raise _gone()
+        return self._state(read_id)
 
     def _state(self, read_id: str) -> ObjectState[ReadDocument]:
         return ObjectState(self._store, f"{READS_PREFIX}{read_id}{_DOCUMENT}", ReadDocument, runtime=self._runtime)
