@@ -24,7 +24,7 @@ import pyarrow as pa
 from _measure import claim, interleaved
 from ballista_py import LocalCluster
 from ballista_py.transport.arrow.door import check_batch
-from ballista_py.transport.client.rows import BATCH_ROWS
+from ballista_py.transport.client.given import BATCH_ROWS
 
 AIM = 0.05
 _TABLE = """

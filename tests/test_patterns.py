@@ -53,14 +53,14 @@ PUT_TOGETHER = {
     "coordinator/queries/plan_cache.py": 1,  # the name of a table, escaped
     "engines/duckdb/errors.py": 2,
     "node/app_values.py": 2,
-    "node/status/shown_text.py": 1,
+    "node/status/tasks.py": 1,
     "spark/layout.py": 1,
     "spark/reasons.py": 2,
     "spark/statements.py": 1,
     "sql/bind/now.py": 1,
     "sql/dialects/casts.py": 1,
     "sql/own_words.py": 1,  # a column's name, escaped
-    "sql/parse/likes.py": 1,
+    "sql/parse/creates.py": 1,
     "sql/parse/quotes.py": 6,
     "sql/parse/shape.py": 3,
     "sql/parse/table_names.py": 1,

@@ -12,7 +12,7 @@ import pytest
 from ballista_py.errors import ConfigError
 from ballista_py.logs import configure_logging, log_event
 from ballista_py.node.config_values import check_endpoint
-from ballista_py.node.status.shown_text import MAX_TEXT_CHARS, shown_text
+from ballista_py.node.status.tasks import MAX_TEXT_CHARS, shown_text
 from ballista_py.runtime import SystemRuntime
 from ballista_py.traces import (
     PlainTracer,

@@ -6,7 +6,7 @@ import pytest
 
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import SqlError
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ import pytest
 from ballista_py import LocalCluster
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, ConfigError, PartitionsUnassigned
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 
 pytestmark = pytest.mark.cluster
 TTL_MS = 2_000

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.engines.same_answer import difference
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 
 pytestmark = pytest.mark.cluster
 

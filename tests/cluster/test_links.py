@@ -19,7 +19,7 @@ from attrs import define, field
 from ballista_py import LocalCluster, connect
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 from ballista_py.testing.faults.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.cluster

@@ -11,7 +11,7 @@ from ballista_py import LocalCluster
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.node.config import NodeConfig
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 
 from ballista_py import LocalCluster, Tls, connect
 from ballista_py.errors import BallistaError, SqlError, TransportError, Unauthenticated
-from ballista_py.node.demo.demo_queries import QUERIES
+from ballista_py.node.demo.demo import QUERIES
 from ballista_py.node.local.status_reader import read_status
 from ballista_py.secret import Secret
 from ballista_py.transport.flight_sql.messages import message, pack

@@ -11,8 +11,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.storage.new_partitions import make_manifests
-from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.storage.partition_storage import PartitionStorage, make_manifests
 from ballista_py.storage.row_spool import RowSpool
 from ballista_py.work import Work, working
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS
-from ballista_py.coordinator.queries.planning_turns import PlanningTurns
+from ballista_py.coordinator.queries.statement_turns import LARGE_CHARACTERS, PlanningTurns
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
 from ballista_py.coordinator.writes.service import WriteService
 from ballista_py.coordinator.writes.whole_writes import Executed

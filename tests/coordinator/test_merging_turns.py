@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ballista_py.coordinator.queries import merging_turns
-from ballista_py.coordinator.queries.merging_turns import MergingTurns
+from ballista_py.coordinator.queries import statement_turns
+from ballista_py.coordinator.queries.statement_turns import MergingTurns
 from ballista_py.errors import TimeLimit, TryLater
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
@@ -17,7 +17,7 @@ PASSES = SimpleNamespace(merge_sql=None, broadcasts=())
 
 @pytest.fixture
 def turns(monkeypatch):
-    monkeypatch.setattr(merging_turns, "OF_CLIENT", 1)
+    monkeypatch.setattr(statement_turns, "OF_CLIENT", 1)
     return MergingTurns(SystemRuntime())
 
 
@@ -42,7 +42,7 @@ def test_a_turn_lasts_until_the_first_rows(turns):
 
 
 def test_while_memory_is_short_a_statement_counts_until_its_call_is_over(turns, monkeypatch):
-    monkeypatch.setattr(merging_turns, "WAIT_MS", 1.0)
+    monkeypatch.setattr(statement_turns, "WAIT_MS", 1.0)
     budget = MemoryBudget(1 << 30, SystemRuntime())
     turns = MergingTurns(SystemRuntime(), budget)
     first = a_work()

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.tables.table_definitions import TURN_MS, TableDefinitions
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.target_tables import PlannedAgain
 from ballista_py.errors import SqlError, TableAltered, TryLater
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec

@@ -7,8 +7,7 @@ from functools import partial
 
 import pytest
 
-from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS
-from ballista_py.coordinator.queries.planning_turns import AT_ONCE, PlanningTurns
+from ballista_py.coordinator.queries.statement_turns import AT_ONCE, LARGE_CHARACTERS, PlanningTurns
 from ballista_py.errors import BallistaError, TimeLimit
 from ballista_py.runtime import SystemRuntime
 from ballista_py.work import Work, working

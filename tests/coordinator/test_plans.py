@@ -12,8 +12,8 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.queries.large_statements import LARGE_CHARACTERS, planned_bytes
 from ballista_py.coordinator.queries.plan_cache import MAX_REMEMBERED, Plans
+from ballista_py.coordinator.queries.statement_turns import LARGE_CHARACTERS, planned_bytes
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import MergeTooLarge, SqlError, TimeLimit, TryLater
 from ballista_py.memory_budget import MemoryBudget

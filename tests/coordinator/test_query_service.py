@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.coordinator.cluster_view import ClusterView
-from ballista_py.coordinator.queries import merging_turns
+from ballista_py.coordinator.queries import statement_turns
 from ballista_py.coordinator.queries.on_spark import MAX_AT_ONCE, SparkQueries
 from ballista_py.coordinator.queries.running_statement import RunningStatement
 from ballista_py.coordinator.queries.service import QueryService
@@ -20,7 +20,7 @@ from ballista_py.coordinator.spark_process import SparkProcess
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TimeLimit, TransportError
-from ballista_py.node.scheduler.observed_queries import ObservedQueries
+from ballista_py.node.scheduler.observed import ObservedQueries
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.runtime import SystemRuntime
@@ -516,7 +516,7 @@ def test_legs_with_other_columns_than_were_asked_for_are_named_or_give_what_can_
 
 
 def test_statements_of_one_client_that_merge_wait_for_each_others_first_rows(site: Site, monkeypatch) -> None:
-    monkeypatch.setattr(merging_turns, "OF_CLIENT", 1)
+    monkeypatch.setattr(statement_turns, "OF_CLIENT", 1)
     first, second = (Work(SystemRuntime(), client="a") for _ in range(2))
     turns, looked = site.service._turns.turns, Event()
 

@@ -7,8 +7,7 @@ from contextlib import nullcontext
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.writes.kept_rows import REPEATABLE_BYTES
-from ballista_py.coordinator.writes.room_for_rows import COPIES, MERGED_BYTES, room_for_rows
+from ballista_py.coordinator.writes.kept_rows import COPIES, MERGED_BYTES, REPEATABLE_BYTES, room_for_rows
 from ballista_py.errors import TryLater
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.writes.row_streams import RowStreams
-from ballista_py.coordinator.writes.write_outcome import Outcome, failure_of, next_step, worst_of
+from ballista_py.coordinator.writes.owner_calls import Outcome, failure_of, next_step, worst_of
+from ballista_py.coordinator.writes.row_routes import RowStreams
 from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
 from ballista_py.errors import NotOwner, SchemaMismatch, SqlError, TransportError, WriteIncomplete, to_wire
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner

@@ -19,7 +19,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine, spill_bytes
 from ballista_py.engines.duckdb.query import ENDLESS_MS
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, TryLater
 from ballista_py.runtime import SystemRuntime
-from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
+from ballista_py.storage.formats.files import LocalFile, RowsAtHand
 from ballista_py.work import Work, working
 
 SCHEMA = pa.schema([("us", pa.int64())])

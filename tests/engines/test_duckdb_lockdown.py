@@ -13,7 +13,7 @@ import pytest
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.duckdb.guard import Guard
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError
-from ballista_py.storage.formats.local_file import LocalFile, RowsAtHand
+from ballista_py.storage.formats.files import LocalFile, RowsAtHand
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

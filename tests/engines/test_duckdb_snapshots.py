@@ -12,7 +12,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.duckdb.tables import HeldTables
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import NotOwner, SqlError
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand
 
 ROWS = pa.table({"k": [1, 2, 3, 4], "s": ["1", "2", "x", None], "Mixed Case": [1.5, None, 2.5, 3.5]})
 MEANING = [

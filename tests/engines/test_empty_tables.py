@@ -9,9 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import empty_tables
-from ballista_py.engines.duckdb.binder import Binder
-from ballista_py.engines.duckdb.empty_tables import MAX_DATABASES, EmptyTables
+from ballista_py.engines.duckdb import binder as empty_tables
+from ballista_py.engines.duckdb.binder import MAX_DATABASES, Binder, EmptyTables
 from ballista_py.errors import SchemaMismatch
 from ballista_py.runtime import SystemRuntime
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.engines.apart.conversation import ApartQuery
-from ballista_py.engines.apart.large import (
+from ballista_py.engines.apart.trials import (
     BATCH_ROWS,
     UNKNOWN_BYTES,
     LargeByFile,
@@ -24,7 +24,7 @@ from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import SystemRuntime
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand
 
 RUNTIME = SystemRuntime()
 TWENTY_OF_EIGHT_MB = LargeInputs(LargeValues({23: 20}))

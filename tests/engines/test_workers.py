@@ -28,7 +28,7 @@ from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, MergeTooLarge, SqlError, TimeLimit, TransportError
 from ballista_py.node.engine_processes import EngineProcess, own_bytes
 from ballista_py.runtime import SystemRuntime
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand
 from ballista_py.work import Work, working
 
 RUNTIME = SystemRuntime()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.tables.held_columns import new_columns
+from ballista_py.coordinator.tables.declarations import new_columns
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import SchemaMismatch, SqlError, TryLater
@@ -16,8 +16,7 @@ from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.column_bounds import bounds_of
-from ballista_py.storage.formats.files import read_data_file, write_data_file
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand, read_data_file, write_data_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("b", pa.string())])
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["id"], SCHEMA), checks=('"a" > 0',))

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballista_py.partitions.assignment.assigner import Executor, PartitionAssigner
-from ballista_py.partitions.assignment.progress import improves
-from ballista_py.partitions.assignment.state import Fleet
+from ballista_py.partitions.assignment.state import Fleet, improves
 from ballista_py.partitions.map import Owner, PartitionMap
 
 MakeMap = Callable[..., PartitionMap]

@@ -13,7 +13,7 @@ from ballista_py.partitions.columns import INITIAL, MAX_FILL_BYTES, in_fills, in
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.storage.formats import columns, parquet
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TABLE = TableSpec(name="t", schema=SCHEMA, spec=PartitionSpec.parse(["id"], SCHEMA))

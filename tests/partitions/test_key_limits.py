@@ -25,7 +25,7 @@ from ballista_py.sql.parse.parameters import bound
 from ballista_py.sql.plan import Catalog
 from ballista_py.sql.planner import plan_query
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.storage.new_partitions import make_manifests
+from ballista_py.storage.partition_storage import make_manifests
 
 NINES = "9" * 38
 INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]

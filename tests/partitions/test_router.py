@@ -17,8 +17,7 @@ from ballista_py.partitions.assignment.assigner import Executor, PartitionAssign
 from ballista_py.partitions.bucket import bucket_scalar
 from ballista_py.partitions.discovery import diff_partitions
 from ballista_py.partitions.map import PartitionMap
-from ballista_py.partitions.router import PartitionRouter, RoutedBatch
-from ballista_py.partitions.router_gather import gather
+from ballista_py.partitions.router import PartitionRouter, RoutedBatch, gather
 from ballista_py.partitions.spec import PARTITION_COLUMN, PartitionSpec
 
 MakeMap = Callable[..., PartitionMap]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.writes.checks import RowChecks
+from ballista_py.coordinator.writes.checks import MAX_REMEMBERED, BoundShapes, RowChecks
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.bound_shapes import MAX_REMEMBERED, BoundShapes
 from ballista_py.sql.parse.changes import read_change
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int8()), ("s", pa.string()), ("m", pa.decimal128(4, 1))])

@@ -15,8 +15,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.bind.now import mentions_moment
-from ballista_py.sql.estimate.column_ranges import spreads
-from ballista_py.sql.estimate.table_sizes import TableSizes
+from ballista_py.sql.estimate.statistics import TableSizes, spreads
 from ballista_py.sql.parse.shape import INTEGER, LONG, TEXT, Shape, shape_of, shapes_of
 from ballista_py.sql.plan import BroadcastLimits, Catalog
 from ballista_py.sql.plan_template import PlanTemplate, marked, plan_template

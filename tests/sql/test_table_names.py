@@ -6,8 +6,8 @@ import pytest
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.changes import read_change
+from ballista_py.sql.parse.creates import read_like
 from ballista_py.sql.parse.kind import engine_sql, tokens_of
-from ballista_py.sql.parse.likes import read_like
 from ballista_py.sql.parse.table_names import catalog_query, plain_table, told_tables, unqualified
 
 SAME = [

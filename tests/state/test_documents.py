@@ -18,8 +18,7 @@ from ballista_py.partitions.assignment.assigner import Executor, PartitionAssign
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionSpec
-from ballista_py.partitions.table import TableSpec, table_folder
-from ballista_py.partitions.table_name import from_keys, in_keys
+from ballista_py.partitions.table import TableSpec, from_keys, in_keys, table_folder
 from ballista_py.state.documents.codec import DocumentCodec, Header, table_from_json, table_to_json
 from ballista_py.state.documents.documents import (
     REMEMBERED_DEFINITIONS,

@@ -30,7 +30,7 @@ from ballista_py.state.members.membership import Membership
 from ballista_py.state.ownership.catalog_proof import read_catalog
 from ballista_py.state.ownership.notify import newer_than
 from ballista_py.state.ownership.partition_store import PartitionStore
-from ballista_py.state.ownership.reported import MAX_AHEAD, newest_heard
+from ballista_py.state.ownership.table_status import MAX_AHEAD, newest_heard
 from ballista_py.state.stores.memory import MemoryStore
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -14,7 +14,7 @@ from ballista_py.state.documents.decisions import (
     StatementsDocument,
     TableDecisions,
 )
-from ballista_py.state.documents.resends import TOKENS_KEPT_MS
+from ballista_py.state.documents.write_tokens import TOKENS_KEPT_MS
 from ballista_py.state.stores.memory import MemoryStore
 
 

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from ballista_py.errors import NotOwner
 from ballista_py.state.documents.decisions import TableDecisions
-from ballista_py.storage.decided_files import LOOKS, decided_files
+from ballista_py.storage.decisions_check import LOOKS, decided_files
 from ballista_py.storage.held.replicas import ReplicaReads
 from ballista_py.storage.manifest import Prepared
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ballista_py.errors import BallistaError, NotOwner
-from ballista_py.storage.formats.local_file import RowsAtHand
+from ballista_py.storage.formats.files import RowsAtHand
 
 POISON = "select make_timestamp(k - 9223372036854775807 - 1 - {0})::varchar from t"
 

@@ -10,7 +10,7 @@ from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, TableDocument, table_key
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.documents.resends import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
+from ballista_py.state.documents.write_tokens import PATIENCE_MS, RESEND_MS, TOKENS_KEPT_MS
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage import manifest as manifests
 from ballista_py.storage.manifest import TAIL_TOKENS, DataFile, Prepared, manifest_key

@@ -12,8 +12,8 @@ from ballista_py.errors import TryLater
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import SystemRuntime
 from ballista_py.testing.hostile.raw_flight import RawFlight
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.holdings import ClientBytes
+from ballista_py.transport.flight.listener import CallThreads
 from ballista_py.transport.flight.wire import to_json
 
 

@@ -14,9 +14,8 @@ import pytest
 from ballista_py.errors import BallistaError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.control.server import ControlServer
-from ballista_py.transport.security.callers import Clients
+from ballista_py.transport.security.callers import Clients, Refusals, Refused
 from ballista_py.transport.security.connection_guard import Calls, ConnectionLimits, too_many
-from ballista_py.transport.security.refusals import Refusals, Refused
 from ballista_py.transport.sockets import Connection, accepted, address_group
 
 LIMITS = ConnectionLimits(connections=60, per_address=40)

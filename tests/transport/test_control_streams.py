@@ -42,8 +42,8 @@ from ballista_py.transport.control.codec import heartbeat_to_message
 from ballista_py.transport.control.grpc import CONTROL_METHODS, StatusCode, rpc
 from ballista_py.transport.control.grpc import messages as pb
 from ballista_py.transport.control.link import LINK_FAILURES, ControlLink
-from ballista_py.transport.control.outbox import Letter
 from ballista_py.transport.control.server import ControlServer
+from ballista_py.transport.control.service import Letter
 from ballista_py.transport.endpoints import open_control
 from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.security.credentials import Removed, Tls

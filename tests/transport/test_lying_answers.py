@@ -9,8 +9,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.writes.owner_calls import BaseFiles
-from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.coordinator.writes.owner_calls import BaseFiles, Outcome
 from ballista_py.errors import InvalidData, NotOwner, SqlError, TransportError, from_wire
 from ballista_py.one_line import one_line, printable
 from ballista_py.state.members.control import NodeReport, TaskRecord

@@ -12,7 +12,7 @@ from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.members.control import Grant, Refusal, UpdatePartitions
 from ballista_py.transport.control.codec import from_scheduler_message
-from ballista_py.transport.control.outbox import MAX_TABLES_WAITING, Letter, Outbox
+from ballista_py.transport.control.service import MAX_TABLES_WAITING, Letter, Outbox
 
 
 def update(revision, table="t", instance_id="i"):

@@ -8,7 +8,7 @@ import pyarrow.flight as flight
 import pytest
 
 from ballista_py.runtime import SystemRuntime
-from ballista_py.transport.flight.strangers import Strangers
+from ballista_py.transport.flight.listener import Strangers
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.flight_sql.messages import message, pack
 from ballista_py.transport.flight_sql.statement import SqlStatement

@@ -32,7 +32,7 @@ from ballista_py.logs import log_event
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.sql.estimate.table_sizes import TableSizes
+from ballista_py.sql.estimate.statistics import TableSizes
 from ballista_py.sql.plan import BroadcastLimits, Catalog
 from ballista_py.state.documents.decisions import StatementsDocument, statements_key
 from ballista_py.state.documents.documents import (

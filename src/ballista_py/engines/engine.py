@@ -15,7 +15,7 @@ import pyarrow as pa
 from ballista_py.engines.apart.change import ChangeOutcome
 from ballista_py.errors import BallistaError
 from ballista_py.storage.formats.deletion_vector import Places
-from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
+from ballista_py.storage.formats.files import Loadable, LocalFile, RowsAtHand
 
 
 class RunningQuery(Protocol):

@@ -17,7 +17,7 @@ from ballista_py.engines.engine import RunningQuery
 from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, named
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.deletion_vector import Places
-from ballista_py.storage.formats.local_file import Loadable
+from ballista_py.storage.formats.files import Loadable
 from ballista_py.work import current_work
 
 GROWN_BYTES = 256 << 20

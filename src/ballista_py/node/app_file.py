@@ -31,7 +31,7 @@ from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
 from ballista_py.partitions.write_modes import WRITE_OPTIONS, require_write_mode
-from ballista_py.sql.parse.follow_options import FOLLOW_OPTIONS, follows_of
+from ballista_py.sql.parse.creates import FOLLOW_OPTIONS, follows_of
 
 MAX_SHOWN = 60
 MAX_PROBLEMS = 200

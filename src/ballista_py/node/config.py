@@ -22,8 +22,7 @@ from ballista_py.node.config_file import GivenValue, given, read_config_file
 from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
-from ballista_py.partitions.table import FileFormatName
-from ballista_py.partitions.table_name import require_table_name
+from ballista_py.partitions.table import FileFormatName, require_table_name
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
 from ballista_py.transport.security.credentials import Tls

@@ -5,8 +5,8 @@ from __future__ import annotations
 from attrs import frozen
 
 from ballista_py.errors import TableAltered
+from ballista_py.owner.changes import tagged
 from ballista_py.owner.commits import OwnerCommits
-from ballista_py.owner.edits import tagged
 from ballista_py.owner.files import OwnerFiles
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import DocumentUnreadable, InvariantViolated, SchemaMismatch, TryLater
 from ballista_py.figures import UNSEEN, Figures
-from ballista_py.owner.changes import PartitionChange, part_of
-from ballista_py.owner.edits import PartitionEdit, is_few
+from ballista_py.owner.changes import PartitionChange, PartitionEdit, is_few, part_of
 from ballista_py.partitions.columns import in_fills, is_same, restored, stored_names
 from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.table import TableSpec

@@ -17,7 +17,7 @@ from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.documents.undecided import LOOK_AFTER_MS, to_end
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.decided_files import Waiting
+from ballista_py.storage.decisions_check import Waiting
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.transport.flight.commands import WriteTarget
 

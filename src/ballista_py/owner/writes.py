@@ -16,10 +16,9 @@ from attrs import evolve
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import InvariantViolated
 from ballista_py.figures import UNSEEN, Figures
-from ballista_py.owner.changes import NewRows, PartitionChange, part_of
+from ballista_py.owner.changes import NewRows, PartitionChange, part_of, tagged
 from ballista_py.owner.commits import OwnerCommits
 from ballista_py.owner.compaction import OwnerCompaction
-from ballista_py.owner.edits import tagged
 from ballista_py.owner.files import OwnerFiles
 from ballista_py.owner.keyed import KeyedRows, without_keys
 from ballista_py.owner.prepared import PreparedStatements

@@ -6,7 +6,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError
-from ballista_py.partitions.table_name import require_table_name
+from ballista_py.partitions.table import require_table_name
 
 MAX_VIEWS = 1_000  # of a cluster: everybody reads all of them with the catalog
 CLIENT_SHARE = 2  # a client that is known by a token has half of them at most

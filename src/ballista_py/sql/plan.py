@@ -11,8 +11,7 @@ from attrs import Factory, field, frozen
 
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.estimate.column_ranges import Spread
-from ballista_py.sql.estimate.table_sizes import TEXT_BYTES, Numbers, TableSizes, fixed_bytes
+from ballista_py.sql.estimate.statistics import TEXT_BYTES, Numbers, Spread, TableSizes, fixed_bytes
 
 BROADCAST_BYTES = 32 << 20
 WORTH_BYTES = 1 << 20

@@ -23,8 +23,7 @@ from ballista_py.errors import BallistaError, DocumentLost, DocumentUnreadable, 
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.lost_documents import way_out
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.documents.resends import TOKENS_KEPT_MS
-from ballista_py.state.documents.write_tokens import is_same, name_of
+from ballista_py.state.documents.write_tokens import TOKENS_KEPT_MS, is_same, name_of
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.manifest import (
     MAX_PAGES,

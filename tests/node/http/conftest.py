@@ -14,10 +14,10 @@ from ballista_py.node.http.door import HttpDoor
 from ballista_py.node.http.port import HttpPort
 from ballista_py.runtime import SystemRuntime
 from ballista_py.threads import EventLoopThread, spawn
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import OpenCalls
+from ballista_py.transport.flight.listener import CallThreads
 from ballista_py.transport.security.access import Access
-from ballista_py.transport.security.refusals import Refusals
+from ballista_py.transport.security.callers import Refusals
 
 
 def route(path, answer, door):

@@ -11,8 +11,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, Metric
 
 from ballista_py.errors import BallistaError, InvalidData
-from ballista_py.transport.otlp.histograms import explicit
-from ballista_py.transport.otlp.rows import MAX_ATTRIBUTES, MAX_POINTS, MAX_TEXT_CHARS, SCHEMA, read_export
+from ballista_py.transport.otlp.rows import (
+    MAX_ATTRIBUTES,
+    MAX_POINTS,
+    MAX_TEXT_CHARS,
+    SCHEMA,
+    explicit,
+    read_export,
+)
 
 
 def request():

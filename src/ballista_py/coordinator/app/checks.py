@@ -10,8 +10,7 @@ import pyarrow as pa
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, DeclaredView, Problem
 from ballista_py.errors import ConfigError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
-from ballista_py.partitions.table import follows_changes, may_colocate
-from ballista_py.partitions.table_name import require_table_name
+from ballista_py.partitions.table import follows_changes, may_colocate, require_table_name
 
 _TYPES = (pa.int64(), pa.string(), pa.date32(), pa.timestamp("us"))  # that columns of a source may have
 _NAME = re.compile(r'"(?:[^"]|"")+"|[^\W\d]\w*')

@@ -14,8 +14,7 @@ from attrs import asdict, define, evolve
 
 from ballista_py.coordinator.cluster_view import ClusterView, words_of
 from ballista_py.coordinator.queries.descriptions import Descriptions
-from ballista_py.coordinator.queries.given_out import given_out
-from ballista_py.coordinator.queries.running_statement import RunningStatement
+from ballista_py.coordinator.queries.running_statement import RunningStatement, given_out
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.whole_writes import Executed
 from ballista_py.engines.engine import Engine
@@ -32,7 +31,7 @@ from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.sql.parse.pivots import any_values
-from ballista_py.sql.parse.returning import returns_rows
+from ballista_py.sql.parse.plain_text import returns_rows
 from ballista_py.sql.parse.value_rows import row_template
 from ballista_py.sql.parts import Portion, is_divisible, portion_of
 from ballista_py.sql.plan import Leg

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
-from ballista_py.coordinator.queries.planning_turns import PlanningTurns
+from ballista_py.coordinator.queries.statement_turns import PlanningTurns
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.figures import UNSEEN, Figures

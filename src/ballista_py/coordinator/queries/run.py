@@ -1,26 +1,149 @@
-"""One plan being run: legs are opened, what is broadcast is computed before the legs that read it, all is merged."""
+"""One plan being run: legs are opened, what is broadcast is computed before the legs that read it, all is merged.
+
+The stages of a plan that runs: a round of legs, a broadcast, a merge; each counted, timed and a span of its own.
+
+The broadcasts of one statement: small relations that are complete before the legs that read them start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 
 import pyarrow as pa
-from attrs import define, field
+from attrs import Factory, define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.answer_columns import answered, blamed, not_asked, require_asked
-from ballista_py.coordinator.queries.broadcasts import Broadcasts
 from ballista_py.coordinator.queries.running_statement import FragmentStream, Running, RunningStatement
-from ballista_py.coordinator.queries.stages import BROADCAST, LEGS, MERGE, Stage
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import conformed
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import in_own_words
-from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan
+from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan, relation_bytes
+from ballista_py.traces import Span, current_span, within
+
+LEGS, BROADCAST, MERGE = "legs", "broadcast", "merge"
+
+
+@define(eq=False)
+class Stage:
+    """One stage, from construction until all of its `parts` have ended, one failed, or nobody reads them any more.
+
+    Its parts end in the thread that reads the answer, or in those of an engine, one at a time. `legs` is how many legs
+    it has; a merge has none.
+    """
+
+    kind: str
+    figures: Figures
+    runtime: Runtime
+    legs: int = 0
+    parts: int = 1
+    span: Span | None = field(init=False, default=None)
+    _began_ms: float = field(init=False)
+    _over: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._began_ms = self.runtime.monotonic_ms()
+        self.figures.add("scheduler_stages_total", kind=self.kind)
+        if self.kind != MERGE:  # also of none, where everything was pruned: as many as there are stages
+            self.figures.record("scheduler_tasks_per_stage", self.legs)
+        outer = current_span()
+        if outer is not None and outer.recorded:
+            self.span = outer.child("stage", kind=self.kind, legs=self.legs)
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Around a piece of it; what raises there is the end of the stage."""
+        try:
+            with within(self.span or current_span()):
+                yield
+        except BaseException as error:
+            self.end(error)
+            raise
+
+    def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches of one of its parts, which ends with them."""
+        try:
+            yield from batches
+        except GeneratorExit:
+            self.end(None)
+            raise
+        except BaseException as error:
+            self.end(error)
+            raise
+        self.part_ended()
+
+    def part_ended(self) -> None:
+        """One of the parts is complete."""
+        self.parts -= 1
+        if self.parts <= 0:
+            self.end(None)
+
+    def end(self, error: BaseException | None) -> None:
+        """The stage is over; only the first time counts."""
+        if self._over:
+            return
+        self._over = True
+        if error is not None:
+            self.figures.add("scheduler_stage_failures", kind=self.kind)
+        took_ms = self.runtime.monotonic_ms() - self._began_ms
+        self.figures.record("scheduler_stage_duration_ms", took_ms, kind=self.kind)
+        if self.span is not None:
+            self.span.end(error)
+
+
+class BroadcastTooLargeError(Exception):
+    """A relation that was to be broadcast is larger than it was estimated; the statement is planned without."""
+
+
+@define
+class Broadcasts:
+    """Those that are complete, by name, and how many bytes of them went out with legs."""
+
+    tables: dict[str, pa.Table] = Factory(dict)
+    sent_bytes: int = 0
+    _encoded: dict[int, bytes] = Factory(dict)  # by the identity of the table
+
+    def add(self, name: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, max_bytes: int) -> None:
+        """Take in all rows of one. Raises `BroadcastTooLargeError` as soon as they weigh more than `max_bytes`."""
+        kept, weight = [], 0
+        for batch in batches:
+            kept.append(batch)
+            weight += batch.nbytes
+            if weight > max_bytes:
+                raise BroadcastTooLargeError(f"broadcast '{name}' has more than {max_bytes:,} bytes")
+        self.tables[name] = pa.Table.from_batches(kept, schema)
+
+    def repeat(self, name: str, other: str) -> None:
+        """Let one be the same as another, which is complete."""
+        self.tables[name] = self.tables[other]
+
+    def of(self, names: Iterable[str]) -> dict[str, pa.Table]:
+        """The relations of these names."""
+        return {name: self.tables[name] for name in names}
+
+    def schemas_of(self, fragment: Fragment) -> Mapping[str, pa.Schema]:
+        """The columns of what a fragment reads beside its tables."""
+        return {name: self.tables[name].schema for name in fragment.uses}
+
+    def loaded(self, legs: Iterable[Leg], fragment: Fragment) -> list[Leg]:
+        """The legs of a fragment with the relations that they read."""
+        relations = {name: self._bytes_of(name) for name in fragment.uses}
+        found = [evolve(leg, relations=relations) if relations else leg for leg in legs]
+        self.sent_bytes += len(found) * sum(map(len, relations.values()))
+        return found
+
+    def _bytes_of(self, name: str) -> bytes:
+        """One as it travels; some are read at the merge only and never do."""
+        rows = self.tables[name]
+        if id(rows) not in self._encoded:
+            self._encoded[id(rows)] = relation_bytes(rows)
+        return self._encoded[id(rows)]
+
 
 Elsewhere = Callable[[Leg, BaseException], Sequence[Leg]]
 OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Sequence[FragmentStream]]

@@ -16,14 +16,13 @@ import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
-from ballista_py.coordinator.queries.broadcasts import BroadcastTooLargeError
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
-from ballista_py.coordinator.queries.merging_turns import MergingTurns
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
-from ballista_py.coordinator.queries.run import OpenLegs, QueryRun
+from ballista_py.coordinator.queries.run import BroadcastTooLargeError, OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
+from ballista_py.coordinator.queries.statement_turns import MergingTurns
 from ballista_py.coordinator.queries.written_views import Inlining, WrittenViews
 from ballista_py.engines.apart.trials import Trials
 from ballista_py.engines.engine import Engine
@@ -49,7 +48,7 @@ from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parse.table_names import INFORMATION, SEEN
 from ballista_py.sql.parts import Portion, restricted
 from ballista_py.sql.plan import Leg, QueryPlan
-from ballista_py.state.members.suspects import Suspects
+from ballista_py.state.members.executor_registry import Suspects
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.work import pause
 

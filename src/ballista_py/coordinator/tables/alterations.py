@@ -27,7 +27,7 @@ from ballista_py.sql.parse.alterations import (
     SetTableOption,
 )
 from ballista_py.sql.parse.changes import quoted
-from ballista_py.state.documents.resends import PATIENCE_MS
+from ballista_py.state.documents.write_tokens import PATIENCE_MS
 from ballista_py.work import pause, require_wanted
 
 

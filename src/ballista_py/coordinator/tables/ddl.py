@@ -1,28 +1,237 @@
-"""CREATE and DROP of managed tables, at a scheduler."""
+"""CREATE and DROP of managed tables, at a scheduler.
+
+CREATE TABLE at a scheduler: of declared columns, of the rows of a query, or with the columns of other tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 
-from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.cluster_view import Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
+from ballista_py.coordinator.queries.running_statement import RunningStatement
+from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.definitions import INCARNATION_DIGITS, TableMaker
+from ballista_py.coordinator.tables.materialized_views import BY_ITSELF, query_of, require_other_reads
+from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS, Growth
-from ballista_py.errors import ConfigError, SqlError
+from ballista_py.engines.engine import Engine
+from ballista_py.errors import ConfigError, SqlError, UnsupportedExpression
+from ballista_py.partitions.bounds import MAX_CHECK_CHARS, columns_in, require_chars, require_count
+from ballista_py.partitions.columns import COMMENT, DEFAULT, comment_of, default_of, is_required, with_said
+from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.refresh import Refresh, Retention
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import FILE_FORMATS, Distribution, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
-from ballista_py.sql.parse.changes import DropTable
-from ballista_py.state.documents.resends import PATIENCE_MS
-from ballista_py.state.documents.write_tokens import of_nobody
+from ballista_py.sql.column_types import require_kept_answer
+from ballista_py.sql.own_words import without_position
+from ballista_py.sql.parse.changes import DropTable, quoted, read_change, text_for_engine
+from ballista_py.sql.parse.creates import COMMENTS, CONSTRAINTS, DEFAULTS, INDEXES, CreateLike, CreateTable, Like
+from ballista_py.sql.parse.inserts import require_other_sources
+from ballista_py.state.documents.write_tokens import PATIENCE_MS, of_nobody
 from ballista_py.work import pause, require_wanted
+
+Running = Callable[[str], AbstractContextManager[RunningStatement]]
+
+
+@frozen
+class TableCreates:
+    """Carries out CREATE TABLE. Thread-safe. `running` runs a query until the end of its block."""
+
+    ddl: TableWrites
+    definitions: TableDefinitions
+    queries: QueryService
+    checks: RowChecks
+    engine: Engine
+    running: Running
+
+    def create(self, change: CreateTable | CreateLike, token: str) -> int:
+        """Make the table; how many rows it has. The same statement sent again does nothing."""
+        earlier = self.ddl.done(change.table, token)
+        if earlier is not None:
+            return earlier
+        if change.if_not_exists and self.ddl.exists_already(change.table, token):
+            return 0
+        if isinstance(change, CreateLike):
+            return self._like(change, token)
+        query = query_of(change, self.engine) if change.kept_up else None
+        if query is not None:
+            require_other_reads(change.table, query, self.queries.views.refresh(words_of(query)))
+        if change.columns is not None:
+            return self._make(change, self.checks.schema(change), token)
+        if change.query is None:
+            raise SqlError("CREATE TABLE needs columns or a query")
+        if change.replaces:
+            require_other_sources(change.table, change.query, whole_table=True)
+        kinds = self.queries.types(change.query)
+        require_count(change.table, len(kinds))
+        for name, kind in kinds:
+            require_kept_answer(change.table, name, kind)
+        with self.running(change.query) as running:
+            return self._make(change, running.schema, token, running.batches(), query=query)
+
+    def asked(self, new: NewTable, schema: pa.Schema, token: str) -> int:
+        """Make a table of these very columns, which nobody wrote as SQL; 0. The same sent again does nothing.
+
+        What is SQL in it passes the guard as it would in a statement: its CHECKs are read as those of the statement
+        that declares the same columns.
+        """
+        earlier = self.ddl.done(new.name, token)
+        if earlier is not None:
+            return earlier
+        require_count(new.name, columns_in(schema.types))
+        for check in new.checks:
+            require_chars(check, MAX_CHECK_CHARS, f"a CHECK of table '{new.name}'")
+        text = self._statement_of(new, schema)
+        try:
+            with self.queries.reading(text):
+                self.engine.require_change(text_for_engine(text) or text)
+                made = read_change(text)
+        except SqlError as error:  # its place is one in a text that nobody wrote
+            raise without_position(error) from None
+        if not isinstance(made, CreateTable) or len(made.checks) != len(new.checks):
+            raise SqlError(f"a CHECK of table '{new.name}' is no condition by itself: write each as one")
+        if [name for name, _ in made.columns or ()] != schema.names:
+            raise SqlError(f"the columns of table '{new.name}' cannot be told apart")
+        return self.ddl.make(
+            new.name,
+            schema,
+            new.partition_by,
+            primary_key=new.primary_key,
+            checks=made.checks,
+            file_format=new.file_format,
+            token=token,
+            distribution=new.distribution,
+            colocate_with=new.colocate_with,
+            refresh=new.refresh,
+            retention=new.retention,
+        )
+
+    def _statement_of(self, new: NewTable, schema: pa.Schema) -> str:
+        kinds = self.engine.sql_types(schema)
+        columns = [f"{quoted(field.name)} {kind}" for field, kind in zip(schema, kinds, strict=True)]
+        checks = [f"CHECK ({check}\n)" for check in new.checks]
+        return f"create table {quoted(new.name)} ({', '.join([*columns, *checks])})"
+
+    def _like(self, change: CreateLike, token: str) -> int:
+        """Make a table with the columns that others have as of now."""
+        sources = [self._source(piece) for piece in change.pieces]
+        require_count(change.table, sum(len(source.schema) for source in sources))
+        pieces = list(zip(change.pieces, sources, strict=True))
+        written = [self._written(piece, source) for piece, source in pieces]
+        if change.whole:
+            written = [f"({written[0]})"]
+        try:
+            text = change.expanded(written)
+            self.engine.require_change(text_for_engine(text) or text)
+            made = read_change(text)
+            assert isinstance(made, CreateTable)
+            declared = self.checks.schema(made)
+        except SqlError as error:  # its place is one in a text that nobody wrote
+            raise without_position(error) from None
+        schema = _with_columns(declared, pieces)
+        if not change.whole:
+            return self._make(made, schema, token)
+        (source,) = sources
+        made = evolve(made, file_format=source.file_format)
+        return self._make(made, schema, token, partition_by=_keys_of(source))
+
+    def _source(self, piece: Like) -> TableSpec:
+        found = self.definitions.newest(piece.source)
+        if found is None:
+            view = self.queries.views.refresh({piece.source})
+            if piece.source in view.sql_views:
+                raise SqlError(f"'{piece.source}' is a view: make a table of its rows with CREATE TABLE … AS")
+            view.require_usable({piece.source})
+            raise SqlError(f"Table '{piece.source}' does not exist")
+        return found
+
+    def _written(self, piece: Like, source: TableSpec) -> str:
+        """The columns, and what else is copied, as a CREATE TABLE declares them."""
+        kinds = self.engine.sql_types(source.schema)
+        items = [
+            f"{quoted(field.name)} {kind}{' NOT NULL' if _is_required(field, source) else ''}"
+            + _default_text(field, piece.copied)
+            for field, kind in zip(source.schema, kinds, strict=True)
+        ]
+        if INDEXES in piece.copied and source.primary_key:
+            items.append(f"PRIMARY KEY ({', '.join(map(quoted, source.primary_key))})")
+        if CONSTRAINTS in piece.copied:
+            items += [f"CHECK ({check}\n)" for check in source.checks]
+        return ", ".join(items)
+
+    def _make(
+        self,
+        change: CreateTable,
+        schema: pa.Schema,
+        token: str,
+        rows: Iterable[pa.RecordBatch] | None = None,
+        partition_by: PartitionBy | None = None,
+        query: str | None = None,
+    ) -> int:
+        try:
+            return self.ddl.make(
+                change.table,
+                schema,
+                change.partition_by if partition_by is None else partition_by,
+                primary_key=change.primary_key,
+                checks=change.checks,
+                if_not_exists=change.if_not_exists,
+                replaces=change.replaces,
+                file_format=change.file_format,
+                token=token,
+                rows=rows,
+                refresh=change.refresh if query is None else change.refresh or BY_ITSELF,
+                retention=change.retention,
+                query=query,
+            )
+        except UnsupportedExpression:  # of a table that is there, with other keys: nobody asked to change those
+            if change.replaces or self.definitions.newest(change.table) is None:
+                raise
+            raise ConfigError(f"table '{change.table}' exists already") from None
+
+
+def _is_required(field: pa.Field, table: TableSpec) -> bool:
+    return is_required(field) or field.name in table.primary_key
+
+
+def _default_text(field: pa.Field, copied: frozenset[str]) -> str:
+    default = default_of(field)
+    return "" if default is None or DEFAULTS not in copied else f" DEFAULT {default}"
+
+
+def _keys_of(table: TableSpec) -> list[Mapping[str, str]]:
+    return [{key.name: key.expression} for key in table.spec.keys]
+
+
+def _with_columns(declared: pa.Schema, pieces: Iterable[tuple[Like, TableSpec]]) -> pa.Schema:
+    """The declared columns, those that were copied with the very type and the comment that they have there.
+
+    What a column is called in files of its own table is not copied, nor what it is where those lack it.
+    """
+    copied: dict[str, tuple[pa.Field, frozenset[str]]] = {}
+    for piece, source in pieces:
+        copied |= {field.name: (field, piece.copied) for field in source.schema}
+    fields = []
+    for field in declared:
+        if field.name in copied:
+            original, kept = copied[field.name]
+            field = pa.field(field.name, original.type, field.nullable)
+            if DEFAULTS in kept:
+                field = with_said(field, DEFAULT, default_of(original))
+            if COMMENTS in kept:
+                field = with_said(field, COMMENT, comment_of(original))
+        fields.append(field)
+    return pa.schema(fields)
+
 
 MARK_DIGITS = 16
 COPIES_MS, LOOK_MS = 3_000.0, 500.0

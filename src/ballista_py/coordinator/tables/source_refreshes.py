@@ -18,7 +18,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.state.documents.slot_book import SlotBook
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.new_partitions import RunAll, make_manifests
+from ballista_py.storage.partition_storage import RunAll, make_manifests
 
 if TYPE_CHECKING:
     from ballista_py.spark.jobs import Progress

@@ -16,16 +16,14 @@ from ballista_py.coordinator.changes.batches import Changes, keys_of, puts, read
 from ballista_py.coordinator.changes.net import filled, lacking_keys, net_of
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.kept_rows import KeptRows
+from ballista_py.coordinator.writes.kept_rows import KeptRows, RowBudget
 from ballista_py.coordinator.writes.keyed_rows import in_known_partitions, keyed_rows
 from ballista_py.coordinator.writes.overwrites import every_partition
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
-from ballista_py.coordinator.writes.room_for_rows import RowBudget
+from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.rounds import WriteRounds
 from ballista_py.coordinator.writes.row_routes import partitions_of
 from ballista_py.coordinator.writes.row_writes import RowWrites
-from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.coordinator.writes.target_tables import PlannedAgain
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.same_key import with_keys
 from ballista_py.partitions.table import TableSpec

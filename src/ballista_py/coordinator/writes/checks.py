@@ -1,15 +1,19 @@
-"""What rows must be before a table takes them: its columns, no forbidden nulls, its CHECK conditions."""
+"""What rows must be before a table takes them: its columns, no forbidden nulls, its CHECK conditions.
+
+Changes that were found to bind, by their shape: what the next one of that shape need not be asked again.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 from sqlglot.tokenizer_core import TokenType
 
-from ballista_py.coordinator.tables.follows import require_choice, retention_of, with_quoted
+from ballista_py.coordinator.tables.declarations import require_choice, retention_of, with_quoted
 from ballista_py.engines.engine import Engine
 from ballista_py.engines.row_checks import require_checks, said_in_own_words
 from ballista_py.errors import ConfigError, SqlError
@@ -17,7 +21,7 @@ from ballista_py.partitions.columns import DEFAULT, default_of, with_said
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.refresh import Retention
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.bound_shapes import BoundShapes
+from ballista_py.remembered import Remembered
 from ballista_py.sql.column_types import require_kept
 from ballista_py.sql.own_words import NO_ROW_ID, without_position
 from ballista_py.sql.parse.changes import Local, quoted, text_for_engine
@@ -25,8 +29,61 @@ from ballista_py.sql.parse.creates import CreateTable
 from ballista_py.sql.parse.insert_values import Meant, conversions, names_of_columns, needs_conversion
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.parsing import tokenized
+from ballista_py.sql.parse.shape import shape_of
 from ballista_py.sql.prune.changes import local_rewrite
 from ballista_py.work import require_wanted
+
+MAX_REMEMBERED = 512
+MAX_REMEMBERED_BYTES = 8 << 20
+LEAST_BYTES = 2_048
+# Constants between two of these go into the same types of integers; with as many digits, into the same decimals.
+_LIMITS = (127, 255, 2**15 - 1, 2**16 - 1, 2**31 - 1, 2**32 - 1, 2**63 - 1)
+
+
+# A text or a name in quotes as a whole, or a number that is no part of something else.
+_NUMBER = re.compile(r"""'[^']*'|"[^"]*"|(?<![\w.])(?P<number>\d{1,18})(?![\w.])""", re.ASCII)
+
+
+@define
+class BoundShapes:
+    """Safe to share between threads. The last few hundred are remembered.
+
+    >>> schema = pa.schema([("v", pa.int8())])
+    >>> known = BoundShapes()
+    >>> known.add("update t set v = 1 where v = 7", schema)
+    >>> [known.knows(f"update t set v = {v} where v = 9", schema) for v in (2, 300)]
+    [True, False]
+    """
+
+    _known: Remembered[bool] = Factory(lambda: Remembered(MAX_REMEMBERED, MAX_REMEMBERED_BYTES))
+
+    def add(self, text: str, schema: pa.Schema) -> None:
+        """Remember that the text binds over a table of this schema."""
+        self._known.put(_key(text, schema), True, LEAST_BYTES + 8 * len(text))
+
+    def knows(self, text: str, schema: pa.Schema) -> bool:
+        """Whether one was added that differs only in values of constants, which go into the same types."""
+        return self._known.get(_key(text, schema)) is not None
+
+
+def _key(text: str, schema: pa.Schema) -> tuple[object, ...]:
+    """The text and the schema, with a class in place of every whole number in plain SQL."""
+    if shape_of(text) is None:
+        return text, schema
+    classes: list[tuple[int, int]] = []
+
+    def classed(found: re.Match[str]) -> str:
+        if found["number"] is None:
+            return found[0]
+        classes.append(_class_of(found["number"]))
+        return "\0"
+
+    return _NUMBER.sub(classed, text), schema, *classes
+
+
+def _class_of(constant: str) -> tuple[int, int]:
+    number = int(constant)
+    return len(constant), next((place for place, limit in enumerate(_LIMITS) if number <= limit), len(_LIMITS))
 
 
 @define

@@ -11,9 +11,9 @@ from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.writes.change_writes import ChangeWrites, numbered
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import every_partition
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.row_writes import RowWrites
 from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
+from ballista_py.coordinator.writes.target_tables import PlannedAgain
 from ballista_py.coordinator.writes.whole_writes import WholeWrites
 from ballista_py.coordinator.writes.write_ways import way_of_rows
 from ballista_py.errors import ConfigError, SchemaMismatch, SqlError

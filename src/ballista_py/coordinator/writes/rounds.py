@@ -12,10 +12,11 @@ from typing import Any, Protocol
 from attrs import field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.write_outcome import (
+from ballista_py.coordinator.writes.owner_calls import (
     WORTH_ANOTHER_TRY,
+    Order,
     Outcome,
+    OwnerCalls,
     failure_of,
     next_step,
     worst_of,
@@ -31,8 +32,8 @@ from ballista_py.partitions.set_cover import without_room
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import Decision, KnownDecisions, SourceSpan, TableDecisions
-from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by, is_orphan
+from ballista_py.state.documents.write_tokens import PATIENCE_MS
 from ballista_py.state.ownership.catalog_proof import require_announced
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.work import pause, working

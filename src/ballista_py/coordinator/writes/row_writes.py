@@ -12,9 +12,8 @@ from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_rows import KeptRows
 from ballista_py.coordinator.writes.overwrites import Replaced
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
+from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.rounds import AlreadyDecided, WriteRounds
-from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.coordinator.writes.write_ways import Way
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import from_files

@@ -19,44 +19,38 @@ from attrs import define, evolve, field
 from ballista_py.coordinator.cluster_view import Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
-from ballista_py.coordinator.queries.planning_turns import PlanningTurns
 from ballista_py.coordinator.queries.service import QueryService
+from ballista_py.coordinator.queries.statement_turns import PlanningTurns
 from ballista_py.coordinator.queries.written_views import StatementOfTables
 from ballista_py.coordinator.tables.alterations import TableAlterations
-from ballista_py.coordinator.tables.creates import TableCreates
-from ballista_py.coordinator.tables.ddl import TableWrites
+from ballista_py.coordinator.tables.ddl import TableCreates, TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.sql_views import SqlViewDefinitions
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.change_writes import ChangeWrites, FollowedTable
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.former_tables import DoneBefore, FormerTables
 from ballista_py.coordinator.writes.ingests import Ingests
 from ballista_py.coordinator.writes.kept_answers import ANSWERS_PREFIX
-from ballista_py.coordinator.writes.kept_rows import KeptRows
+from ballista_py.coordinator.writes.kept_rows import KeptRows, room_for_rows
 from ballista_py.coordinator.writes.overwrites import replaced_by
 from ballista_py.coordinator.writes.owner_calls import OwnerCalls
-from ballista_py.coordinator.writes.owner_rewrites import OwnerRewrites
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
 from ballista_py.coordinator.writes.retentions import pruned_by
-from ballista_py.coordinator.writes.room_for_rows import room_for_rows
 from ballista_py.coordinator.writes.rounds import Growth, WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
-from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
+from ballista_py.coordinator.writes.sent_again import DoneBefore, FormerTables, SentAgain, looked_at
 from ballista_py.coordinator.writes.staged_writes import StagedWrites
-from ballista_py.coordinator.writes.target_tables import TargetTables
+from ballista_py.coordinator.writes.target_tables import PlannedAgain, TargetTables
 from ballista_py.coordinator.writes.through import OpenWriter, ThroughWrites, no_writer
 from ballista_py.coordinator.writes.view_rows import ViewRows
 from ballista_py.coordinator.writes.whole_statements import GeneralWrites
 from ballista_py.coordinator.writes.whole_writes import Executed, WholeWrites
-from ballista_py.coordinator.writes.write_ways import way_of_local, way_of_rows
+from ballista_py.coordinator.writes.write_ways import OwnerRewrites, way_of_local, way_of_rows
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SchemaMismatch, SqlError, WriteIncomplete
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.partitions.table import TableSpec
-from ballista_py.partitions.table_name import folded
+from ballista_py.partitions.table import TableSpec, folded
 from ballista_py.runtime import Runtime
 from ballista_py.sql.bind.now import at_one_moment
 from ballista_py.sql.own_words import edited_places, without_position
@@ -71,19 +65,16 @@ from ballista_py.sql.parse.changes import (
     text_for_engine,
 )
 from ballista_py.sql.parse.copies import NOT_HERE, CopyFrom
-from ballista_py.sql.parse.creates import CreateTable
-from ballista_py.sql.parse.inserts import Insert
+from ballista_py.sql.parse.creates import CreateLike, CreateTable
+from ballista_py.sql.parse.inserts import Insert, require_other_sources
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
-from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.materialized_views import RefreshView
-from ballista_py.sql.parse.overwrites import require_other_sources
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews
 from ballista_py.sql.prune.changes import as_general, local_rewrite
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.state.documents.aged_objects import AgedObjects
-from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.token_claims import CLAIMED_MS, DEFINITIONS, TOKENS_PREFIX, TokenClaims
-from ballista_py.state.documents.write_tokens import WriteToken
+from ballista_py.state.documents.write_tokens import PATIENCE_MS, WriteToken
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client

@@ -14,15 +14,12 @@ import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
-from ballista_py.coordinator.writes.former_tables import DoneBefore
 from ballista_py.coordinator.writes.overwrites import every_partition
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.rounds import WriteRounds
 from ballista_py.coordinator.writes.row_writes import RowWrites
-from ballista_py.coordinator.writes.sent_again import SentAgain, looked_at
-from ballista_py.coordinator.writes.target_tables import TargetTables
-from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.coordinator.writes.sent_again import DoneBefore, SentAgain, looked_at
+from ballista_py.coordinator.writes.target_tables import PlannedAgain, TargetTables
 from ballista_py.errors import (
     BallistaError,
     ConfigError,
@@ -32,8 +29,7 @@ from ballista_py.errors import (
     SqlError,
     TryLater,
 )
-from ballista_py.partitions.table import TableSpec
-from ballista_py.partitions.table_name import folded
+from ballista_py.partitions.table import TableSpec, folded
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.token_claims import TokenClaims
 from ballista_py.state.documents.write_tokens import WriteToken

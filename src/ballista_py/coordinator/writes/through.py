@@ -26,8 +26,7 @@ from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.changes import General, Local, TruncateTable
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.prune.changes import as_general
-from ballista_py.state.documents.resends import TOKENS_KEPT_MS
-from ballista_py.state.documents.write_tokens import WriteToken
+from ballista_py.state.documents.write_tokens import TOKENS_KEPT_MS, WriteToken
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.turns import Turns
 from ballista_py.work import current_client, current_work, pause

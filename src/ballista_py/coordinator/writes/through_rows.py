@@ -26,7 +26,7 @@ from ballista_py.coordinator.changes.row_changes import (
 from ballista_py.coordinator.changes.source_writer import LockedRows, RowsMoved
 from ballista_py.coordinator.queries.running_statement import read_as_work
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.room_for_rows import RowBudget
+from ballista_py.coordinator.writes.kept_rows import RowBudget
 from ballista_py.coordinator.writes.whole_statements import BATCH_ROWS, MIN_MEMORY_BYTES
 from ballista_py.coordinator.writes.whole_writes import WholeWrites, require_on_key
 from ballista_py.errors import SqlError

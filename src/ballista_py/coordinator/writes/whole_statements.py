@@ -16,10 +16,9 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.running_statement import read_as_work
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls
-from ballista_py.coordinator.writes.room_for_rows import RowBudget
+from ballista_py.coordinator.writes.kept_rows import RowBudget
+from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.row_routes import distinct_values
-from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.parse.changes import General

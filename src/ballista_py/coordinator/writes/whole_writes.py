@@ -14,8 +14,8 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.writes.change_writes import ChangeWrites
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.kept_answers import keep_answer, kept_answer
-from ballista_py.coordinator.writes.owner_calls import Order
-from ballista_py.coordinator.writes.room_for_rows import RowBudget
+from ballista_py.coordinator.writes.kept_rows import RowBudget
+from ballista_py.coordinator.writes.owner_calls import Order, Outcome
 from ballista_py.coordinator.writes.rounds import WriteRounds
 from ballista_py.coordinator.writes.row_routes import partitions_of
 from ballista_py.coordinator.writes.whole_statements import (
@@ -24,7 +24,6 @@ from ballista_py.coordinator.writes.whole_statements import (
     PreparedPartitions,
     StatementRows,
 )
-from ballista_py.coordinator.writes.write_outcome import Outcome
 from ballista_py.errors import SqlError
 from ballista_py.partitions.rows_digest import RowsDigest
 from ballista_py.partitions.same_key import first_doubled

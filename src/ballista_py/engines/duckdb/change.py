@@ -15,11 +15,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.engines.duckdb.answer_values import AnswerCheck
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Guard, GuardedSelect
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
-from ballista_py.engines.duckdb.types import quoted
+from ballista_py.engines.duckdb.types import AnswerCheck, quoted
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
 from ballista_py.sql.own_words import without_position
@@ -89,7 +88,7 @@ def run_change(
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         connection = duckdb.connect(":memory:", config=config)
-        from ballista_py.sql.parse.identifiers import free_name
+        from ballista_py.sql.parse.quotes import free_name
 
         place = free_name("place", rows.schema.names)
         sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}

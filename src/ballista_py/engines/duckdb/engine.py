@@ -20,7 +20,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.large import (
+from ballista_py.engines.apart.trials import (
     BATCH_BYTES,
     VECTOR_ROWS,
     LargeInputs,
@@ -48,7 +48,7 @@ from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, TryLater, named
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.formats.deletion_vector import Places
-from ballista_py.storage.formats.local_file import Loadable
+from ballista_py.storage.formats.files import Loadable
 from ballista_py.work import current_client, stopped_by
 
 _DATABASE_FILE = "engine{begun}.duckdb"

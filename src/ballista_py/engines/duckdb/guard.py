@@ -21,13 +21,15 @@ from ballista_py.engines.apart.steady import Steadiness
 from ballista_py.engines.duckdb.errors import error_at, one_line
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.nodes import unknown_piece
-from ballista_py.engines.duckdb.passing import passing
-from ballista_py.engines.duckdb.repeated import MAX_CHAINED, chained, repeats, require_few_repeated
-from ballista_py.engines.duckdb.reviewed import require_reviewed
+from ballista_py.engines.duckdb.passing import passing, require_reviewed
 from ballista_py.engines.duckdb.written_out import (
     MAX_BOUND_COLUMNS,
+    MAX_CHAINED,
     NO_COLUMNS,
     Columns,
+    chained,
+    repeats,
+    require_few_repeated,
     require_few_written_out,
     written_out,
 )

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
-from ballista_py.engines.duckdb.held_table import HeldTable
+from ballista_py.engines.duckdb.held_table import HeldTable, TaggedRows
 from ballista_py.engines.duckdb.large_rows import LargeRows
 from ballista_py.engines.duckdb.library import duckdb
-from ballista_py.engines.duckdb.tagged_rows import TaggedRows
 from ballista_py.engines.duckdb.types import quoted
 from ballista_py.errors import BallistaError, ConfigError, NotOwner, SchemaMismatch, TryLater
 from ballista_py.partitions.columns import is_same
@@ -27,7 +26,7 @@ from ballista_py.partitions.loadable import why_not_declared
 from ballista_py.partitions.value_sizes import LargeValues
 from ballista_py.runtime import Runtime
 from ballista_py.storage.formats.deletion_vector import Places
-from ballista_py.storage.formats.local_file import Loadable, RowsAtHand
+from ballista_py.storage.formats.files import Loadable, RowsAtHand
 
 _log = logging.getLogger(__name__)
 _LOOK = '"can be read"'  # by nobody but `is_broken`: no statement and no table has such a name

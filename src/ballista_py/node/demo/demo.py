@@ -1,10 +1,13 @@
-"""The main job: TPC-H on a real local cluster, answers compared with DuckDB, before and after `kill -9`."""
+"""The main job: TPC-H on a real local cluster, answers compared with DuckDB, before and after `kill -9`.
+
+The eight queries of the demo: seven of TPC-H and a top-10, in DuckDB's dialect.
+"""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +23,21 @@ from rich.table import Table
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError
 from ballista_py.node.cli.progress import Steps
-from ballista_py.node.demo.demo_queries import QUERIES
 from ballista_py.node.demo.tpch_data import TABLES, generate_tpch
+from ballista_py.node.demo.tpch_queries import QUERIES as TPCH
 from ballista_py.node.local.cluster import LocalCluster
 from ballista_py.runtime import Runtime, SystemRuntime
+
+QUERIES: Mapping[str, str] = {
+    **{f"Q{number}": TPCH[f"q{number:02}"] for number in (1, 3, 5, 6, 10, 13, 18)},
+    "top-10": """
+        select l_orderkey, l_linenumber, l_extendedprice, l_shipdate
+        from lineitem
+        where l_shipmode = 'AIR'
+        order by l_extendedprice desc, l_orderkey, l_linenumber
+        limit 10""",
+}
+
 
 SCHEDULERS, EXECUTORS = 2, 3
 APP = Path(__file__).parent / "app.yaml"

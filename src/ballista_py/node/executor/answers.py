@@ -18,7 +18,7 @@ from ballista_py.node.status.tasks import Task, Tasks
 from ballista_py.partitions.columns import conformed
 from ballista_py.sql.plan import Leg, leg_from_json
 from ballista_py.sql.rewrite import Rewrite
-from ballista_py.storage.decided_files import Waiting, decided_files
+from ballista_py.storage.decisions_check import Waiting, decided_files
 from ballista_py.storage.held.files import altered_under, rows_unless_altered
 from ballista_py.storage.writes.staged import files_from_json
 from ballista_py.traces import within

@@ -25,10 +25,10 @@ from ballista_py.node.http.errors import HttpRefused
 from ballista_py.node.http.live_streams import LiveStreams
 from ballista_py.node.http.posted import read_body
 from ballista_py.traces import TRACE_HEADER, TraceContext, read_parent
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import Door, OpenCall, OpenCalls
+from ballista_py.transport.flight.listener import CallThreads
 from ballista_py.transport.security.access import Access, Caller
-from ballista_py.transport.security.refusals import Refusals
+from ballista_py.transport.security.callers import Refusals
 
 T = TypeVar("T")
 LOOK_S = 0.1

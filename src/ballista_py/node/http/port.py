@@ -17,8 +17,8 @@ from ballista_py.node.http.protocol import HttpProtocol, protocol_config
 from ballista_py.runtime import Runtime
 from ballista_py.threads import EventLoopThread
 from ballista_py.transport.front.server_certificate import ServerCertificate
+from ballista_py.transport.security.callers import Refusals
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.security.refusals import Refusals
 from ballista_py.transport.sockets import peer_of
 
 HANDSHAKE_S = 10.0

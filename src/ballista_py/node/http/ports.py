@@ -20,11 +20,11 @@ from ballista_py.node.http.routes_node import NodeShows
 from ballista_py.node.http.routes_page import PageShows
 from ballista_py.runtime import Runtime
 from ballista_py.threads import EventLoopThread, spawn
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import OpenCalls
+from ballista_py.transport.flight.listener import CallThreads
 from ballista_py.transport.flight.server import IDLE_MS, SPARE_THREADS
 from ballista_py.transport.security.access import HTTP, METRICS, OPEN_METRICS, Access
-from ballista_py.transport.security.refusals import Refusals
+from ballista_py.transport.security.callers import Refusals
 from ballista_py.transport.security.tokens import AnyOf, NobodyKnown, StaticTokens, TokenVerifier
 
 _log = logging.getLogger(__name__)

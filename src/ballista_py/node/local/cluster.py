@@ -32,8 +32,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
-from ballista_py.transport.client.given import Parameters
-from ballista_py.transport.client.rows import Rows
+from ballista_py.transport.client.given import Parameters, Rows
 from ballista_py.transport.client.session import require_lasting
 from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.transport.security.credentials import Tls

@@ -10,8 +10,8 @@ from attrs import define, frozen
 
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements, returned_rows
-from ballista_py.coordinator.queries.given_out import given_out
 from ballista_py.coordinator.queries.on_spark import SparkQueries
+from ballista_py.coordinator.queries.running_statement import given_out
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.reads.answers import ReadAnswers
 from ballista_py.coordinator.writes.metrics_table import MetricsTable
@@ -28,7 +28,7 @@ from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
-from ballista_py.sql.parse.returning import returns_rows
+from ballista_py.sql.parse.plain_text import returns_rows
 from ballista_py.sql.parse.session_statements import executed
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (

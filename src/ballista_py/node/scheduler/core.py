@@ -41,7 +41,7 @@ from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.ownership.reconciler import Reconciler, ReconcileReport
 from ballista_py.state.ownership.table_status import table_status
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.new_partitions import RunAll, make_manifests
+from ballista_py.storage.partition_storage import RunAll, make_manifests
 
 _log = logging.getLogger(__name__)
 RESENDS_PER_TTL = 6

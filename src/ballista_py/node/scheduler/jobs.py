@@ -15,7 +15,7 @@ from ballista_py.coordinator.jobs.membership import SchedulerMembers
 from ballista_py.coordinator.jobs.runner import JobRunner, JobsSeen
 from ballista_py.coordinator.jobs.service import JobService, RunAll, job_row
 from ballista_py.coordinator.jobs.shelf import JobShelf
-from ballista_py.coordinator.queries.given_out import given_out
+from ballista_py.coordinator.queries.running_statement import given_out
 from ballista_py.errors import SqlError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.node.config import NodeConfig

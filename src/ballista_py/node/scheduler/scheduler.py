@@ -15,8 +15,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
-from ballista_py.coordinator.queries.leg_opener import LegOpener
-from ballista_py.coordinator.queries.leg_watch import LegWatch
+from ballista_py.coordinator.queries.leg_opener import LegOpener, LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
 from ballista_py.coordinator.reads.answers import ReadAnswers
 from ballista_py.coordinator.reads.places import TablePlaces
@@ -50,8 +49,7 @@ from ballista_py.node.scheduler.job_runs import JobRuns
 from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.kept_history import keep_history
 from ballista_py.node.scheduler.left_over import LeftOver
-from ballista_py.node.scheduler.observed_queries import ObservedQueries
-from ballista_py.node.scheduler.observed_writes import ObservedWrites
+from ballista_py.node.scheduler.observed import ObservedQueries, ObservedWrites
 from ballista_py.node.scheduler.page_parts import scheduler_parts
 from ballista_py.node.scheduler.polled_jobs import SchedulerPolledJobs
 from ballista_py.node.scheduler.refreshing import SchedulerRefreshes

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ballista_py.coordinator.queries.running_statement import Running
-from ballista_py.node.status.shown_text import MAX_TEXT_CHARS, shown_text
+from ballista_py.node.status.tasks import MAX_TEXT_CHARS, shown_text
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, LegProgress
 
 MAX_LEGS = 64  # of one statement; `stats` says how many there are

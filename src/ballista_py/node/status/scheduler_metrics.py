@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ballista_py.coordinator.queries.leg_watch import LegWatch
+from ballista_py.coordinator.queries.leg_opener import LegWatch
 from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.status.metrics import NodeMetrics
 from ballista_py.transport.control.server import ControlServer

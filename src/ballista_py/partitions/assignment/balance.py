@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, frozen
 
-from ballista_py.partitions.assignment.assign_swap import swap
 from ballista_py.partitions.assignment.first_fit import place
-from ballista_py.partitions.assignment.progress import improves, shares_zone
-from ballista_py.partitions.assignment.rebalance import even_out, shed
+from ballista_py.partitions.assignment.rebalance import even_out, shed, swap
 from ballista_py.partitions.assignment.state import (
     KEPT,
     PLACED,
@@ -28,6 +26,8 @@ from ballista_py.partitions.assignment.state import (
     Items,
     Places,
     State,
+    improves,
+    shares_zone,
 )
 
 

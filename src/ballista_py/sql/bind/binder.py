@@ -10,10 +10,9 @@ from collections import Counter
 import attrs
 from sqlglot import exp
 
-from ballista_py.sql.bind.clauses import bind_select, int_literal, only
+from ballista_py.sql.bind.clauses import CommonTable, Scope, bind_select, int_literal, only
 from ballista_py.sql.bind.expressions import free_aliases
 from ballista_py.sql.bind.from_items import FromBinder, with_distinct_names
-from ballista_py.sql.bind.names import CommonTable, Scope
 from ballista_py.sql.bind.query import (
     Draft,
     Expr,

@@ -14,9 +14,8 @@ from attrs import Factory, define
 from sqlglot import exp
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.bind.clauses import bound, only
+from ballista_py.sql.bind.clauses import CommonTable, Scope, Visible, bound, only, visible
 from ballista_py.sql.bind.expressions import conjuncts, free_aliases
-from ballista_py.sql.bind.names import CommonTable, Scope, Visible, visible
 from ballista_py.sql.bind.query import (
     Draft,
     Expr,

@@ -13,7 +13,7 @@ from ballista_py.sql.dialects.operators import condition
 from ballista_py.sql.dialects.queries import read_from, read_query, table_of
 from ballista_py.sql.dialects.typed import Reader, Relation, Typed, TypedScope, refused, require_only
 from ballista_py.sql.dialects.value_types import UNKNOWN, ValueType
-from ballista_py.sql.parse.likes import as_pieces
+from ballista_py.sql.parse.creates import as_pieces
 
 _USED: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Insert: ("with_", "this", "expression", "by_name", "overwrite"),

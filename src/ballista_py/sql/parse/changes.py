@@ -22,9 +22,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
-from ballista_py.sql.parse.creates import CreateTable, read_create
+from ballista_py.sql.parse.creates import CreateLike, CreateTable, read_create, read_like
 from ballista_py.sql.parse.engine_words import for_parser
-from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, table_name
+from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, read_overwrite, table_name
 from ballista_py.sql.parse.kind import (
     is_of_view,
     misread,
@@ -34,9 +34,7 @@ from ballista_py.sql.parse.kind import (
     tokens_of,
     verb_place,
 )
-from ballista_py.sql.parse.likes import CreateLike, read_like
 from ballista_py.sql.parse.materialized_views import RefreshView, as_of_table, read_refresh
-from ballista_py.sql.parse.overwrites import read_overwrite
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.used_clauses import COMPUTED, is_given, require_used

@@ -294,8 +294,8 @@ def _translated(sql: str, dialect: str, tables: Tables | None) -> str:
     from ballista_py.sql.dialects.spark_tables import taken_out
     from ballista_py.sql.dialects.translation import translate
     from ballista_py.sql.dialects.words import marked
-    from ballista_py.sql.parse.likes import plain_like
-    from ballista_py.sql.parse.overwrites import partition_taken_out, table_query
+    from ballista_py.sql.parse.creates import plain_like
+    from ballista_py.sql.parse.inserts import partition_taken_out, table_query
     from ballista_py.sql.parse.view_statements import require_plain_view
 
     trees = [tree for tree in parsed_tokens(marked(tokenized(sql, dialect), sql, dialect), sql, dialect) if tree]

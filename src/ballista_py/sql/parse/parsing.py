@@ -19,11 +19,14 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import SqlError
-from ballista_py.sql.parse.elements import require_few_elements, signs_of
-from ballista_py.sql.parse.parameter_marks import tokens_apart
+from ballista_py.sql.parse.measures import (
+    require_few_elements,
+    require_few_readings,
+    require_few_windows,
+    signs_of,
+)
 from ballista_py.sql.parse.quotes import settled
-from ballista_py.sql.parse.readings import require_few_readings
-from ballista_py.sql.parse.windows import require_few_windows
+from ballista_py.sql.parse.shape import tokens_apart
 
 ENGINE_DIALECT = "duckdb"
 ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)

@@ -2,6 +2,8 @@
 
 As with partitions, a comparison counts only if its constant is surely a value of the column's type, and everything
 that is not understood drops nothing. NaN lies outside the bounds of a column and above every number.
+
+What the statistics of a data file say about one of its columns.
 """
 
 from __future__ import annotations
@@ -16,8 +18,17 @@ from sqlglot import exp
 from ballista_py.errors import BallistaError
 from ballista_py.sql.bind.expressions import conjuncts, disjuncts
 from ballista_py.sql.bind.query import Expr
-from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.sql.prune.partitions import InexactError, constant
+
+
+@frozen(kw_only=True)
+class ColumnBounds:
+    """One column of one file: no value is below `low` or above `high` (None: unknown), `nulls` are null."""
+
+    low: Any = None
+    high: Any = None
+    nulls: int | None = None
+
 
 _NO_CONSTANT = (InexactError, BallistaError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _MIRRORED: dict[type[Expr], type[Expr]] = {

@@ -18,8 +18,7 @@ from ballista_py.errors import ObjectExists, ObjectMissing, TryLater, VersionCon
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.state.documents.lost_documents import require_proven
 from ballista_py.state.documents.object_state import ObjectState
-from ballista_py.state.documents.resends import TOKENS_KEPT_MS
-from ballista_py.state.documents.write_tokens import is_same
+from ballista_py.state.documents.write_tokens import TOKENS_KEPT_MS, is_same
 from ballista_py.state.stores.store import ConditionalStore
 
 MAX_SETTLED = 1_000

@@ -14,8 +14,7 @@ from attrs import Factory, evolve, field, frozen
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.sql_view import SqlView
-from ballista_py.partitions.table import TableSpec
-from ballista_py.partitions.table_name import from_keys, in_keys
+from ballista_py.partitions.table import TableSpec, from_keys, in_keys
 from ballista_py.state.documents.codec import AMONG, AS_READ, SET_ASIDE_OF, STANDS_AS
 from ballista_py.state.members.control import ExecutorInfo
 

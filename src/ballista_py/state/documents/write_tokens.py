@@ -7,6 +7,12 @@ partition takes each for itself, so that what is not refused is applied whole. T
 data pipeline, have no digest: they stand for whatever comes under them, and those without a client for that of any.
 The digest is made of what a statement sent again has in common with the first one: its kind, table, mode, text, and,
 for a token that the client gave, its rows in whatever order.
+
+For how long a statement may be sent again, and for how long it is remembered: times that depend on each other.
+
+A client sends a statement again for `RESEND_MS`; the scheduler that got it last asks owners again for `PATIENCE_MS`.
+So an owner may be asked for the same thing once more that long after it did it. It remembers it twice as long, by its
+own clock, from when it knows of it: the other half is for what is under way longer than anybody waits.
 """
 
 from __future__ import annotations
@@ -113,3 +119,8 @@ def _split(token: str) -> tuple[str, str]:
     end = token[-_DIGITS:]
     is_digest = token[-_DIGITS - 1 : -_DIGITS] == _MARK and _HEX.issuperset(end)
     return (token[: -_DIGITS - 1], end) if is_digest else (token, "")
+
+
+RESEND_MS = 30_000.0
+PATIENCE_MS = 30_000.0
+TOKENS_KEPT_MS = 2 * (RESEND_MS + PATIENCE_MS)

@@ -11,7 +11,7 @@ from typing import Literal
 from attrs import Factory, frozen
 
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.estimate.column_ranges import Range
+from ballista_py.sql.estimate.statistics import Range
 
 Role = Literal["owner", "target", "replica"]
 DEFAULT_ENGINE = "duckdb"

@@ -13,7 +13,7 @@ from attrs import frozen
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, Role, UpdatePartitions
-from ballista_py.state.ownership.reported import MAX_AHEAD
+from ballista_py.state.ownership.table_status import MAX_AHEAD
 
 
 @frozen(eq=False)

@@ -23,9 +23,8 @@ from ballista_py.state.documents.lost_documents import require_proven
 from ballista_py.state.members.control import HeldPartitions
 from ballista_py.state.members.membership import Membership
 from ballista_py.state.ownership.partition_store import Commit, PartitionStore, ready_to_move
-from ballista_py.state.ownership.reported import Reports, loaded_in, newest_heard, parting_in, released_in
-from ballista_py.state.ownership.settled_tables import SettledTables
-from ballista_py.state.ownership.stalled_moves import MoveWatch
+from ballista_py.state.ownership.stalled_moves import MoveWatch, SettledTables
+from ballista_py.state.ownership.table_status import Reports, loaded_in, newest_heard, parting_in, released_in
 
 ASSIGNMENT_INTERVAL_MS = 30_000.0
 MAX_ASSIGNMENTS_PER_INTERVAL = 100

@@ -9,8 +9,7 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.partitions.map import Owner, PartitionMap
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.estimate.column_ranges import spreads
-from ballista_py.sql.estimate.table_sizes import TableSizes
+from ballista_py.sql.estimate.statistics import TableSizes, spreads
 from ballista_py.state.members.control import HeldPartitions
 
 

@@ -22,7 +22,7 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable
 from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places
-from ballista_py.storage.formats.local_file import Loadable, LocalFile, RowsAtHand
+from ballista_py.storage.formats.files import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.hydration import HydrationMeter
 from ballista_py.storage.manifest import DataFile

@@ -26,14 +26,12 @@ from ballista_py.state.documents.object_state import Versioned
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.decided_files import Waiting, has_unasked_replicas, waiting_in
-from ballista_py.storage.decisions_check import DecisionsCheck
+from ballista_py.storage.decisions_check import DecisionsCheck, Waiting, has_unasked_replicas, waiting_in
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.files import LoadedFiles, Loader, Mapper
 from ballista_py.storage.held.holdings import Holdings, told
 from ballista_py.storage.held.hydration import HydrationMeter, HydrationProgress
-from ballista_py.storage.held.load_figures import LoadFigures
-from ballista_py.storage.held.loads import PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
+from ballista_py.storage.held.loads import LoadFigures, PartitionLoad, PartitionLoads, held_of, in_parts, reason_of
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import ManifestDocument
 

@@ -9,7 +9,7 @@ from attrs import Factory, evolve, frozen
 
 from ballista_py.errors import BallistaError
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.estimate.column_ranges import Range
+from ballista_py.sql.estimate.statistics import Range
 from ballista_py.sql.plan import LegTable
 from ballista_py.state.members.control import HeldPartitions, PartitionAssignment, UpdatePartitions
 from ballista_py.storage.formats.column_bounds import merged_ranges, some

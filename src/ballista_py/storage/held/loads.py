@@ -1,9 +1,12 @@
-"""How a partition comes from the store to an executor: its fence, its manifest, the files that it names."""
+"""How a partition comes from the store to an executor: its fence, its manifest, the files that it names.
+
+What loading partitions took: bytes, milliseconds and failures, and a span where somebody waits for it.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from attrs import evolve, frozen
@@ -22,6 +25,7 @@ from ballista_py.errors import (
     named,
     to_wire,
 )
+from ballista_py.figures import Figures
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.decisions import TableDecisions
@@ -40,10 +44,12 @@ from ballista_py.storage.decisions_check import DecisionsCheck
 from ballista_py.storage.formats.column_bounds import ranges_of_files
 from ballista_py.storage.held.files import LoadedFiles, Mapper
 from ballista_py.storage.held.holdings import Held
+from ballista_py.storage.held.hydration import HydrationMeter
 from ballista_py.storage.held.replicas import with_committed
 from ballista_py.storage.held.seen import SeenManifests
 from ballista_py.storage.manifest import RETIRED_MS, DataFile, ManifestDocument
 from ballista_py.storage.partition_storage import PartitionStorage
+from ballista_py.traces import spanned
 
 _log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 512 << 20
@@ -257,3 +263,33 @@ def reason_of(error: Exception) -> str:
         return str(to_wire(known)["message"])
     _log.error("partition_failed", exc_info=error)
     return f"internal error ({type(error).__name__})"
+
+
+Load = Callable[[str, Sequence[PartitionLoad]], list[PartitionLoad]]
+_BOOTSTRAP = "dataset_acceleration_snapshot_bootstrap"
+
+
+@frozen
+class LoadFigures:
+    """Tells `figures` what the `meter` of one holder saw. One load at a time."""
+
+    figures: Figures
+    meter: HydrationMeter
+    runtime: Runtime
+
+    def loaded(self, table: str, part: Sequence[PartitionLoad], load: Load) -> list[PartitionLoad]:
+        """What `load` makes of these partitions; files that were here already count for nothing."""
+        before, began_ms = self._bytes(), self.runtime.monotonic_ms()
+        with spanned("load", table=table, partitions=len(part)):
+            outcome = load(table, part)
+        size = self._bytes() - before
+        if size:
+            self.figures.add(f"{_BOOTSTRAP}_bytes", size, table=table)
+            self.figures.record(f"{_BOOTSTRAP}_duration_ms", self.runtime.monotonic_ms() - began_ms, table=table)
+        failed = sum(bool(work.reason) for work in outcome)
+        if failed:
+            self.figures.add(f"{_BOOTSTRAP}_failures", failed, table=table)
+        return outcome
+
+    def _bytes(self) -> int:
+        return self.meter.progress(0, 0).bytes_loaded

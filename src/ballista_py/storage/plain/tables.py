@@ -14,7 +14,7 @@ from typing import TypeAlias
 import attrs
 
 from ballista_py.errors import ConfigError
-from ballista_py.partitions.table_name import folded, require_table_name
+from ballista_py.partitions.table import folded, require_table_name
 from ballista_py.storage.plain.folders import PlainFile
 
 SUFFIX = ".parquet"

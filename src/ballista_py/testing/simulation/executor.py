@@ -14,7 +14,7 @@ from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.state.members.control import ExecutorInfo, Heartbeat, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.stores.memory import MemoryStore
-from ballista_py.storage.formats.local_file import Loadable, LocalFile
+from ballista_py.storage.formats.files import Loadable, LocalFile
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.manifest import DataFile, data_prefix
 from ballista_py.storage.partition_storage import PartitionStorage

@@ -21,12 +21,11 @@ from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.runtime import seeded_chance
 from ballista_py.sql.parse.changes import quoted, read_change, text_for_engine
-from ballista_py.sql.parse.creates import CreateTable
+from ballista_py.sql.parse.creates import DEFAULTS, INDEXES, CreateLike, CreateTable
 from ballista_py.sql.parse.edits import edited
 from ballista_py.sql.parse.insert_values import Meant, conversions
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.kind import statement_kind
-from ballista_py.sql.parse.likes import DEFAULTS, INDEXES, CreateLike
 from ballista_py.testing.sql.definitions import Shape, definition_statement
 
 # What one DuckDB cannot do to a table with an index, and what a cluster refuses with these words and says why.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ballista_py.coordinator.writes.room_for_rows import RowBudget
+from ballista_py.coordinator.writes.kept_rows import RowBudget
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.same_answer import difference
 from ballista_py.errors import BallistaError, NotOwner
@@ -24,8 +24,7 @@ from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import seeded_chance
-from ballista_py.sql.estimate.column_ranges import spreads
-from ballista_py.sql.estimate.table_sizes import TableSizes
+from ballista_py.sql.estimate.statistics import TableSizes, spreads
 from ballista_py.sql.legs import legs_of
 from ballista_py.sql.parse.kind import statement_kind
 from ballista_py.sql.plan import BroadcastLimits, Catalog, Leg, QueryPlan

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.transport.arrow.door import ANSWER_ROWS
-from ballista_py.transport.arrow.flatbuffer import Table
-from ballista_py.transport.flight.frames import data_frame
+from ballista_py.transport.arrow.messages import Table
+from ballista_py.transport.flight.wire import data_frame
 
 _HEADER_TYPE, _BODY_LENGTH, _SCHEMA = 1, 3, 1
 MESSAGE_BYTES = 1 << 20

@@ -22,15 +22,13 @@ from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.sql.plan_drawing import ExplainedPlan
-from ballista_py.state.documents.resends import RESEND_MS
+from ballista_py.state.documents.write_tokens import RESEND_MS
 from ballista_py.transport.client.client_answers import QueryResult, QueryStream, affected_rows, passes_by
 from ballista_py.transport.client.cluster_calls import ClusterCalls
-from ballista_py.transport.client.given import Parameters
+from ballista_py.transport.client.given import Parameters, Rows, arrow_rows
 from ballista_py.transport.client.jobs import Job, JobCalls
-from ballista_py.transport.client.rows import Rows, arrow_rows
-from ballista_py.transport.client.schedulers import Schedulers
+from ballista_py.transport.client.schedulers import Schedulers, TimeLeft
 from ballista_py.transport.client.session import ClientQuery, ClientSession, token_of
-from ballista_py.transport.client.time_left import TimeLeft
 from ballista_py.transport.endpoints import TLS_SCHEMES, Address
 from ballista_py.transport.flight.client import FlightPool, FlightStream
 from ballista_py.transport.flight.commands import (
@@ -360,7 +358,7 @@ class Client(ClusterCalls):
         # A tokenizer, which `ingest` does without.
         from ballista_py.sql.parse.copies import CopyFrom, read_copy
         from ballista_py.sql.parse.kind import statement_kind
-        from ballista_py.sql.parse.returning import returns_rows
+        from ballista_py.sql.parse.plain_text import returns_rows
 
         if asked is None:
             return QueryResult(table=pa.table({"Success": pa.array([], pa.bool_())}), stats={})

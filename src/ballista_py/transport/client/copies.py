@@ -19,8 +19,8 @@ from ballista_py.errors import BallistaError, ConfigError, InvalidData, MissingE
 from ballista_py.one_line import ends_of, printable
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.copies import CopyFrom, CopyTo
+from ballista_py.transport.client.given import BATCH_ROWS, ArrowRows, arrow_rows
 from ballista_py.transport.client.pipes import is_pipe, relayed
-from ballista_py.transport.client.rows import BATCH_ROWS, ArrowRows, arrow_rows
 
 if TYPE_CHECKING:
     import duckdb

@@ -24,9 +24,8 @@ from ballista_py.transport.control.grpc import (
 from ballista_py.transport.control.outages import FOREIGN
 from ballista_py.transport.endpoints import CONTROL_METADATA_BYTES
 from ballista_py.transport.security.access import Access, Caller
-from ballista_py.transport.security.callers import CLUSTER_HEADER, check_cluster
+from ballista_py.transport.security.callers import CLUSTER_HEADER, Refusals, check_cluster, headers_too_large
 from ballista_py.transport.security.credentials import Identity, Removed, identity_of
-from ballista_py.transport.security.refusals import Refusals, headers_too_large
 
 MAX_CALLS_OF_NODE = 16
 MESSAGE_S = 10.0

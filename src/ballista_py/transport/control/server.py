@@ -21,13 +21,12 @@ from ballista_py.state.members.control import NodeReport
 from ballista_py.transport.control.codec import ToExecutor
 from ballista_py.transport.control.control_gate import ControlGate, Peers
 from ballista_py.transport.control.grpc import CONTROL_METHODS, aio, rpc
-from ballista_py.transport.control.outbox import Letter
-from ballista_py.transport.control.service import ControlHandler, ControlService
+from ballista_py.transport.control.service import ControlHandler, ControlService, Letter
 from ballista_py.transport.endpoints import CONTROL_SERVER_OPTIONS, Address, listen_grpc
 from ballista_py.transport.security.access import CONTROL
+from ballista_py.transport.security.callers import Refusals
 from ballista_py.transport.security.connection_guard import Calls, ConnectionGuard, ConnectionLimits
 from ballista_py.transport.security.credentials import Removed, Tls
-from ballista_py.transport.security.refusals import Refusals
 
 SILENCE_MS = 60_000
 WRITE_TIMEOUT_MS = 10_000

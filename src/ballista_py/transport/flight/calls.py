@@ -16,12 +16,11 @@ from ballista_py.traces import TraceContext
 from ballista_py.transport.arrow.frames import message_bytes
 from ballista_py.transport.flight.holdings import ClientBytes
 from ballista_py.transport.flight.keepalive import AnswerLine
-from ballista_py.transport.flight.strangers import Strangers
+from ballista_py.transport.flight.listener import Strangers
 from ballista_py.transport.front.front import Front
 from ballista_py.transport.security.access import Access
-from ballista_py.transport.security.callers import Anyone, Callers
+from ballista_py.transport.security.callers import Anyone, Callers, Refusals
 from ballista_py.transport.security.connection_guard import Calls
-from ballista_py.transport.security.refusals import Refusals
 from ballista_py.transport.sockets import parse_peer, sever
 from ballista_py.work import Work, working
 

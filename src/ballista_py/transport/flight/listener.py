@@ -3,16 +3,29 @@
 pyarrow has a server of its own, which unpacks what comes before anybody may look at it. Here gRPC refuses what says
 that it is compressed and what is larger than a bound by its first bytes, a call is given to its handler before its
 first message is read, and a message stays bytes until it was measured.
+
+The threads on which calls are answered: made when none is idle, and given back after a while without work.
+
+Calls that were begun and have not shown yet who makes them: the oldest give way to newer ones.
+
+Where what a caller shows comes in the message, as a ticket does, a call has a thread before anybody knows whose it is.
+Who is honest shows it at once, and is never the oldest for long.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeAlias
+
+from attrs import define, field
 
 from ballista_py.memory_budget import Reservation
-from ballista_py.runtime import SystemRuntime
+from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.traces import TraceContext
 from ballista_py.transport.control.grpc import StatusCode, grpc, stream_handler
 from ballista_py.transport.endpoints import (
@@ -23,13 +36,150 @@ from ballista_py.transport.endpoints import (
     listen_behind,
     listen_grpc,
 )
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.holdings import ClientBytes
 from ballista_py.transport.front.http2 import LINK_HEADER
-from ballista_py.transport.security.callers import peer_host
+from ballista_py.transport.security.callers import headers_too_large, peer_host
 from ballista_py.transport.security.credentials import Tls
-from ballista_py.transport.security.refusals import headers_too_large
+from ballista_py.transport.spawn import Spawn
 from ballista_py.transport.statuses import CallStatus, LinkBroke
+
+__all__ = ["Cuttable", "Strangers"]
+
+
+IDLE_S = 10.0
+
+_Task: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
+
+
+class CallThreads(Executor):
+    """At most `limit` threads at once, each made by `spawn`; what comes beyond that waits for one.
+
+    A task goes to the thread that became idle last. So the others stay idle and end, though a little work comes all
+    the time.
+    """
+
+    def __init__(self, spawn: Spawn, limit: int, idle_s: float = IDLE_S) -> None:
+        self._spawn = spawn
+        self._limit = limit
+        self._idle_s = idle_s
+        self._lock = SystemRuntime().lock()
+        self._threads = 0
+        self._idle: list[SimpleQueue[_Task]] = []  # where each idle thread waits, the latest at the end
+        self._late: deque[_Task] = deque()
+
+    def __len__(self) -> int:
+        return self._threads
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Run `function` on one of the threads."""
+        done: Future[Any] = Future()
+        task: _Task = (done, lambda: function(*arguments, **named))
+        with self._lock:
+            if self._idle:
+                self._idle.pop().put(task)
+                return done
+            if self._threads >= self._limit:
+                self._late.append(task)
+                return done
+            self._threads += 1
+        try:
+            self._spawn(lambda: self._work(task))
+        except BaseException:
+            with self._lock:
+                self._threads -= 1
+            raise
+        return done
+
+    def _work(self, first: _Task) -> None:
+        task: _Task | None = first
+        mine: SimpleQueue[_Task] = SimpleQueue()
+        while task is not None:
+            _run(task)
+            del task  # what it held must not live on while this thread waits
+            task = self._next(mine)
+
+    def _next(self, mine: SimpleQueue[_Task]) -> _Task | None:
+        """The next task of the thread that waits at `mine`; None when none came for a while."""
+        with self._lock:
+            if self._late:
+                return self._late.popleft()
+            self._idle.append(mine)
+        try:
+            return mine.get(timeout=self._idle_s)
+        except Empty:
+            with self._lock:
+                if mine in self._idle:
+                    self._idle.remove(mine)
+                    self._threads -= 1
+                    return None
+        return mine.get()  # a task was given to this thread as it stopped waiting
+
+
+def _run(task: _Task) -> None:
+    done, function = task
+    try:
+        found = function()
+    except BaseException as error:
+        done.set_exception(error)
+    else:
+        done.set_result(found)
+
+
+class Cuttable(Protocol):
+    """A call that can be ended from any thread."""
+
+    def cut(self) -> None: ...
+
+
+@define
+class Strangers:
+    """At most `most` of them, and `most_of_host` of one host. Safe to share between threads.
+
+    >>> from ballista_py.runtime import SystemRuntime
+    >>> class Call:
+    ...     def cut(self): print("cut")
+    >>> calls, strangers = [Call(), Call()], Strangers(SystemRuntime(), most=9, most_of_host=1)
+    >>> for call in calls: strangers.came(call, "10.0.0.7")
+    cut
+    """
+
+    runtime: Runtime
+    most: int
+    most_of_host: int
+    _calls: dict[int, tuple[Cuttable, str]] = field(init=False, factory=dict)  # in the order of coming
+    _of_host: dict[str, int] = field(init=False, factory=dict)
+    _lock: AbstractContextManager[Any] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def came(self, call: Cuttable, host: str) -> None:
+        """A call was begun; the oldest of its host, or of all, is ended if there are too many."""
+        with self._lock:
+            self._calls[id(call)] = call, host
+            self._of_host[host] = self._of_host.get(host, 0) + 1
+            oldest: Cuttable | None = None
+            if self._of_host[host] > self.most_of_host:
+                oldest = next(one for one, its in self._calls.values() if its == host)
+            elif len(self._calls) > self.most:
+                oldest = next(iter(self._calls.values()))[0]
+            if oldest is not None:
+                self._forget(oldest)
+        if oldest is not None:
+            oldest.cut()
+
+    def known(self, call: Cuttable) -> None:
+        """It has shown who makes it, or is over."""
+        with self._lock:
+            self._forget(call)
+
+    def _forget(self, call: Cuttable) -> None:
+        _, host = self._calls.pop(id(call), (None, None))
+        if host is not None:
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
+
 
 METHODS = (
     "Handshake", "ListFlights", "GetFlightInfo", "PollFlightInfo", "GetSchema", "DoGet", "DoPut", "DoExchange",

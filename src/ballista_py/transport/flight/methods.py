@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.arrow.frames import RowsOut
-from ballista_py.transport.flight.frames import data_frame, read_data
 from ballista_py.transport.flight.listener import ServedCall
+from ballista_py.transport.flight.wire import data_frame, read_data
 from ballista_py.transport.flight_sql.messages import message, read
 from ballista_py.transport.security.callers import TOKEN_HEADER
 

@@ -23,16 +23,15 @@ from ballista_py.errors import BallistaError, ConfigError, InvalidData, Transpor
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.runtime import Runtime
 from ballista_py.traces import TRACE_HEADER, read_parent
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.arrow.frames import answer_portions
 from ballista_py.transport.endpoints import FLIGHT_MESSAGE_BYTES, Address
-from ballista_py.transport.flight.call_threads import CallThreads
 from ballista_py.transport.flight.calls import CallContext, OpenCall, OpenCalls
 from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.errors import to_flight
 from ballista_py.transport.flight.holdings import paced
 from ballista_py.transport.flight.keepalive import AnswerLine
-from ballista_py.transport.flight.listener import FlightListener, ServedCall
+from ballista_py.transport.flight.listener import CallThreads, FlightListener, ServedCall
 from ballista_py.transport.flight.methods import MAX_COMMAND_BYTES, METHODS, Writer, bounded
 from ballista_py.transport.flight.wire import from_json, to_json
 from ballista_py.transport.flight.writes import WRITES, IncomingRows

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ballista_py.errors import TransportError
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.flight.calls import OpenCalls
 from ballista_py.transport.flight.commands import take_part
 from ballista_py.transport.flight.listener import ServedCall

@@ -19,7 +19,7 @@ from attrs import evolve
 
 from ballista_py.errors import NotRunning, SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.flight.calls import OpenCall, OpenCalls
 from ballista_py.transport.flight.listener import ServedCall
 from ballista_py.transport.flight.methods import PutWriter, Writer

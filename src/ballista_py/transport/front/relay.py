@@ -20,6 +20,7 @@ from ballista_py.transport.front.client_reader import ClientBounds, Offence
 from ballista_py.transport.front.link import ClientLink, LinkOver
 from ballista_py.transport.front.server_certificate import ServerCertificate
 from ballista_py.transport.front.turnstile import Pace, Turnstile
+from ballista_py.transport.security.callers import Refusals, Refused
 from ballista_py.transport.security.connection_guard import (
     HURRY_MS,
     HURRY_SHARE,
@@ -28,7 +29,6 @@ from ballista_py.transport.security.connection_guard import (
     ConnectionWatch,
     say_cut,
 )
-from ballista_py.transport.security.refusals import Refusals, Refused
 from ballista_py.transport.sockets import Peer, peer_of
 
 ROOM_BYTES = 64 << 10

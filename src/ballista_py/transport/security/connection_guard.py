@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from attrs import evolve, field, frozen
 
 from ballista_py.runtime import Runtime
-from ballista_py.transport.security.refusals import Refused
+from ballista_py.transport.security.callers import Refused
 from ballista_py.transport.sockets import Connection, Peer, accepted, address_group, cut
 
 HELLO_BYTES = 200

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.arrow.frames import portions
 from ballista_py.transport.flight.calls import OpenCall
 from ballista_py.transport.flight.holdings import paced

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ballista_py.errors import TransportError
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.flight.calls import OpenCalls
 from ballista_py.transport.flight.commands import MEMBERS
 from ballista_py.transport.flight.listener import ServedCall

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ballista_py.errors import InvalidData, TransportError
-from ballista_py.transport.arrow.door import FlightRows
-from ballista_py.transport.arrow.feed import RowsIn
+from ballista_py.transport.arrow.door import FlightRows, RowsIn
 from ballista_py.transport.arrow.sizes import in_pieces
 from ballista_py.transport.flight.calls import CallContext, OpenCall
 from ballista_py.transport.flight.errors import FLIGHT_FAILURES

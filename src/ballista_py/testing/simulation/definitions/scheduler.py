@@ -19,12 +19,10 @@ from ballista_py.coordinator.tables.ddl import TableWrites
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.checks import RowChecks
-from ballista_py.coordinator.writes.former_tables import FormerTables
-from ballista_py.coordinator.writes.owner_calls import Order, OwnerCalls, owners_of
-from ballista_py.coordinator.writes.planned_again import PlannedAgain
+from ballista_py.coordinator.writes.owner_calls import WORTH_ANOTHER_TRY, Order, Outcome, OwnerCalls, owners_of
 from ballista_py.coordinator.writes.rounds import WriteRounds
-from ballista_py.coordinator.writes.sent_again import looked_at
-from ballista_py.coordinator.writes.write_outcome import WORTH_ANOTHER_TRY, Outcome
+from ballista_py.coordinator.writes.sent_again import FormerTables, looked_at
+from ballista_py.coordinator.writes.target_tables import PlannedAgain
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.partitions.map import Owner
 from ballista_py.partitions.table import TableSpec
@@ -32,9 +30,8 @@ from ballista_py.sql.parse.alterations import AlterTable
 from ballista_py.sql.parse.changes import DropTable
 from ballista_py.sql.plan import LegTable
 from ballista_py.sql.rewrite import Rewrite
-from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.token_claims import TokenClaims
-from ballista_py.state.documents.write_tokens import WriteToken
+from ballista_py.state.documents.write_tokens import PATIENCE_MS, WriteToken
 from ballista_py.state.members.control import HeldPartitions
 from ballista_py.state.ownership.notifier import Notifier
 from ballista_py.state.ownership.notify import Committed

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.writes.write_outcome import Outcome
+from ballista_py.coordinator.writes.owner_calls import Outcome
 from ballista_py.errors import BallistaError
 from ballista_py.sql.rewrite import Rewrite
 from ballista_py.testing.simulation.machine import Machine

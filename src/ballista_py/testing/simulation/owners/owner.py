@@ -15,7 +15,7 @@ from ballista_py.owner.writes import OwnerWrites
 from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.state.members.control import Grant, PartitionAssignment, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
-from ballista_py.storage.decided_files import Waiting, decided_files
+from ballista_py.storage.decisions_check import Waiting, decided_files
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.upkeep.compaction import CompactionPolicy

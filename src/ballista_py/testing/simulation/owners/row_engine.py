@@ -15,7 +15,7 @@ from attrs import define, field
 
 from ballista_py.errors import ConfigError, NotOwner, SqlError
 from ballista_py.partitions.columns import restored
-from ballista_py.storage.formats.local_file import Loadable
+from ballista_py.storage.formats.files import Loadable
 
 Program = Callable[[pa.Table], pa.Table]
 

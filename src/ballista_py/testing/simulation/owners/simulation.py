@@ -18,7 +18,7 @@ from contextlib import suppress
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
-from ballista_py.coordinator.writes.write_outcome import WORTH_ANOTHER_TRY
+from ballista_py.coordinator.writes.owner_calls import WORTH_ANOTHER_TRY
 from ballista_py.errors import BallistaError
 from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.storage.formats.files import read_data_file

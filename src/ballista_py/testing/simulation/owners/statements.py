@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import Factory, evolve, frozen
 
-from ballista_py.coordinator.writes.write_outcome import WORTH_ANOTHER_TRY, Outcome, worst_of
+from ballista_py.coordinator.writes.owner_calls import WORTH_ANOTHER_TRY, Outcome, worst_of
 from ballista_py.errors import BallistaError
 from ballista_py.state.documents.decisions import Decision
-from ballista_py.state.documents.resends import PATIENCE_MS
 from ballista_py.state.documents.undecided import attempt_by
+from ballista_py.state.documents.write_tokens import PATIENCE_MS
 from ballista_py.testing.simulation.machine import Machine
 from ballista_py.testing.simulation.owners.owner import VirtualOwner
 from ballista_py.testing.simulation.owners.site import PARTITIONS, SCHEDULER, OwnerSite

@@ -16,7 +16,7 @@ from ballista_py.sql.plan import Leg, LegTable
 from ballista_py.state.members.control import Grant, PartitionAssignment, UpdatePartitions
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.stores.store import ConditionalStore
-from ballista_py.storage.formats.local_file import Loadable, LocalFile
+from ballista_py.storage.formats.files import Loadable, LocalFile
 from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.held.replicas import ReplicaReads
 
