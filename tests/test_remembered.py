@@ -7,12 +7,12 @@ import pytest
 
 from ballista_py.coordinator.queries import plan_cache
 from ballista_py.coordinator.queries.plan_cache import Plans
+from ballista_py.coordinator.writes import checks as bound_shapes
 from ballista_py.coordinator.writes.checks import BoundShapes
 from ballista_py.engines.duckdb.broken_database import MAX_REMEMBERED, Offenders
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import SystemRuntime
-from ballista_py.sql import bound_shapes
 from ballista_py.sql.parse import quotes
 from ballista_py.testing.sql.single_node import InProcessCluster
 from ballista_py.work import Work, working

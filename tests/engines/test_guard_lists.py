@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from ballista_py.engines.duckdb import reviewed
+from ballista_py.engines.duckdb import passing as reviewed
 from ballista_py.engines.duckdb.change import run_change
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.duckdb.guard import MAX_LEVELS, Guard, require_readable

@@ -14,7 +14,8 @@ from sqlglot.errors import SqlglotError
 
 from ballista_py.errors import BallistaError, SqlError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionSpec
-from ballista_py.sql.parse import measures as elements, parsing
+from ballista_py.sql.parse import measures as elements
+from ballista_py.sql.parse import parsing
 from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.kind import engine_sql, statement_kind
 from ballista_py.sql.parse.parameter_types import parameter_schema
