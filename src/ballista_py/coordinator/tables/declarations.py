@@ -88,8 +88,6 @@ def declare_table(
         write_mode=write_mode,
         write_wait=write_wait,
     )
-    from ballista_py.coordinator.tables.declarations import require_follows  # a parser, which clients are spared
-
     require_follows(table)
     if colocate_with is None:
         return table

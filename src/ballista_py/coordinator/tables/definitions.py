@@ -132,36 +132,19 @@ class TableMaker:
         A table with a `query` is a materialized view of these columns; without a `fill` nobody reads it before its
         first run.
         """
-        if isinstance(source, Mapping) and source.get("format") == QUERY:
-            raise ConfigError(
-                f"table '{name}': what keeps the rows of a query is made by CREATE MATERIALIZED VIEW"
-            )
-        if (source is None) == (schema is None):
-            raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
         require_write_mode(name, write_mode, write_wait, source)
-        if source is None:
-            assert schema is not None
-            found = schema
-        else:
-            found, primary_key = self._described(name, source, primary_key, checks)
-        require_count(name, columns_in(found.types))  # before it is tried whether engines hold them
-        check_names(name, found.names, managed=source is None)
-        require_wanted()
-        require_columns(name, found)
-        if source is None:
-            require_kept_schema(name, found)
-        require_wanted()
-        require_held(name, file_format, found)
+        columns, primary_key = self._columns(name, source, schema, primary_key, checks)
+        require_held(name, file_format, columns)
         require_wanted()
         incarnation = incarnation or self._runtime.new_id()[:INCARNATION_DIGITS]
 
         def declare(cluster: ClusterDocument) -> TableSpec:
             guard(cluster)
-            require_engines_hold(cluster, name, found)
+            require_engines_hold(cluster, name, columns)
             declared = declare_table(
                 cluster,
                 name,
-                found,
+                columns,
                 partition_by,
                 distribution=distribution,
                 colocate_with=colocate_with,
@@ -185,6 +168,37 @@ class TableMaker:
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
+
+    def _columns(
+        self,
+        name: str,
+        source: Source | None,
+        schema: pa.Schema | None,
+        primary_key: Sequence[str],
+        checks: Sequence[str],
+    ) -> tuple[pa.Schema, Sequence[str]]:
+        """The columns and the key of a table that is to be, which are such as tables may have.
+
+        Raises `ConfigError` for neither or both of a source and a schema, and what the checks of columns raise.
+        """
+        if isinstance(source, Mapping) and source.get("format") == QUERY:
+            raise ConfigError(
+                f"table '{name}': what keeps the rows of a query is made by CREATE MATERIALIZED VIEW"
+            )
+        if source is None and schema is not None:
+            columns = schema
+        elif source is not None and schema is None:
+            columns, primary_key = self._described(name, source, primary_key, checks)
+        else:
+            raise ConfigError(f"table '{name}' needs either a source, or a schema if it is a managed table")
+        require_count(name, columns_in(columns.types))  # before it is tried whether engines hold them
+        check_names(name, columns.names, managed=source is None)
+        require_wanted()
+        require_columns(name, columns)
+        if source is None:
+            require_kept_schema(name, columns)
+        require_wanted()
+        return columns, primary_key
 
     def _described(
         self, name: str, source: Source, primary_key: Sequence[str], checks: Sequence[str]
