@@ -23,7 +23,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 157, "ingest": 137, "create": 176, "update": 175}
+CEILINGS = {"select": 130, "ingest": 116, "create": 151, "update": 148}
 
 
 @pytest.fixture(scope="module")
