@@ -178,7 +178,7 @@ def test_files_come_as_they_lie_on_disk_in_fewer_bytes_and_rows_that_are_gone_ar
     shared.ingest("lie", rows_of(0, 400_000))
     shared.sql("delete from lie where id in (3, 5, 399999)")  # by a vector, beside the file
     size = {}
-    for encodings in ((), ("parquet",)):
+    for encodings in ((), ("parquet",), ("arrow+zstd",)):
         sent.clear()
         with read_job(url_of(shared), table="lie", encodings=encodings) as job:
             assert job.partitions[0].passes_rows
@@ -186,6 +186,7 @@ def test_files_come_as_they_lie_on_disk_in_fewer_bytes_and_rows_that_are_gone_ar
         assert sorted(found["id"].to_pylist()) == [n for n in range(399_999) if n not in (3, 5)]
         size[encodings] = sum(sent)
     assert size["parquet",] < size[()] / 3
+    assert size["arrow+zstd",] < size[()] / 2
     with read_job(url_of(shared), "select word, id from lie", encodings=["parquet"]) as job:
         assert job.read().schema.names == ["word", "id"]
         assert job.partitions[0].passes_rows

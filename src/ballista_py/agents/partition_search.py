@@ -27,7 +27,7 @@ from ballista_py.transport.flight.client import FlightPool
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
-from ballista_py.transport.table_read.pieces import ARROW, ON_DISK, PARQUET, VORTEX
+from ballista_py.transport.table_read.pieces import ARROW, PARQUET, VORTEX
 from ballista_py.transport.table_read.tokens.positions import START, Position
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class PartitionSearch:
 
     def processed(self) -> Iterator[pa.RecordBatch]:
         """The rows as Servers process them; see `ReadPartition.batches`."""
-        lie_so = self.partition.passes_rows and not ON_DISK.isdisjoint(self._encodings())
-        return self._passed() if lie_so else self._processed()
+        needs_nothing = self.partition.passes_rows and any(name != ARROW for name in self._encodings())
+        return self._passed() if needs_nothing else self._processed()
 
     def _encodings(self) -> Sequence[str]:
         """The forms that are asked for. From the same machine rows as they are take less time than files do."""

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from ballista_py.errors import SqlError
 from ballista_py.transport.flight.server import StreamResult
+from ballista_py.transport.flight_sql.messages import message
 from ballista_py.transport.flight_sql.service import AnswerPart, Description
 
 INFO = ["GetFlightInfo CommandGetSqlInfo", "DoGet CommandGetSqlInfo"]
@@ -282,6 +284,40 @@ class Endless:
             self.cancelled.wait(20)
 
         return StreamResult(schema=schema, batches=batches(), cancel=self.cancelled.set)
+
+
+class Planning(Endless):
+    """A query whose planning goes on until nobody wants it."""
+
+    def run(self, statement, context):
+        self.started.set()
+        while not context.cancelled():
+            time.sleep(0.01)
+        self.cancelled.set()
+        raise SqlError("what is not wanted any more is not planned")
+
+
+def test_what_is_being_planned_is_cancelled_already(serve):
+    service = Planning()
+    port = serve(service)
+    info = port.start("CommandStatementQuery", query="select 1")
+    body = message("CancelFlightInfoRequest", info=info.serialize()).SerializeToString()
+    told = []
+
+    def read():
+        with pytest.raises((flight.FlightError, pa.ArrowException)) as raised:
+            port.raw().do_get(info.endpoints[0].ticket).read_all()
+        told.append(str(raised.value))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert service.started.wait(30)
+    assert len(list(port.raw().do_action(flight.Action("CancelFlightInfo", body)))) == 1
+    assert service.cancelled.wait(30)
+    reader.join(30)
+    assert "the statement was cancelled" in told[0]
+    with pytest.raises(pa.ArrowKeyError, match="nothing that this flight info started"):
+        list(port.raw().do_action(flight.Action("CancelFlightInfo", body)))
 
 
 def test_cancelling_at_the_driver_stops_the_work(serve):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from attrs import evolve
 from tests.transport.conftest import HandClock
 
 from ballista_py.agents import partition_search
@@ -28,9 +29,11 @@ class Busy:
 
     def __init__(self):
         self.asked = 0
+        self.requests = []
 
     def open_part(self, request, context):
         self.asked += 1
+        self.requests.append(request)
         if self.asked > MOST:
             raise InvalidData("asked without an end")
         if request.process:
@@ -76,6 +79,22 @@ def partition(serve, busy, monkeypatch):
 def test_what_no_server_has_time_to_process_is_processed_by_the_client(partition, busy):
     assert partition.to_table()["n"].to_pylist() == [2, 3, 4]
     assert busy.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("encodings", "asked"),
+    [
+        (("arrow+zstd",), (False, ("arrow+zstd",))),
+        (("arrow", "arrow+lz4"), (False, ("arrow", "arrow+lz4"))),
+        (("parquet", "arrow"), (False, ("parquet", "arrow"))),
+        (("arrow",), (True, ())),
+        ((), (True, ())),
+    ],
+)
+def test_rows_that_need_nothing_are_asked_for_in_the_forms_that_were_named(partition, busy, encodings, asked):
+    passing = evolve(partition, passes_rows=True, encodings=encodings)
+    assert passing.to_table()["n"].to_pylist() == [1, 2, 3]
+    assert (busy.requests[0].process, busy.requests[0].encodings) == asked
 
 
 def test_a_client_that_cannot_process_asks_again_after_a_moment_and_gives_up_after_a_minute(

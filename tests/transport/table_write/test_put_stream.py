@@ -21,7 +21,7 @@ BATCH = pa.record_batch({"a": [1, 2, 3]})
 
 
 class Sent:
-    """What a peer has sent: batches, and what is said beside them."""
+    """What a peer has sent: batches, what is said beside them, or pairs of both."""
 
     schema = BATCH.schema
 
@@ -30,8 +30,10 @@ class Sent:
 
     def read_chunk(self):
         message = next(self.messages)
-        is_rows = isinstance(message, pa.RecordBatch)
-        return SimpleNamespace(data=message if is_rows else None, app_metadata=b"" if is_rows else message)
+        if isinstance(message, pa.RecordBatch):
+            message = message, b""
+        rows, said = message if isinstance(message, tuple) else (None, message)
+        return SimpleNamespace(data=rows, app_metadata=said)
 
 
 class Call:
@@ -77,6 +79,8 @@ def test_rows_without_their_end_are_none(sent):
         (BATCH, end_of(3), end_of(3)),
         (BATCH, b"\xff\xff"),
         (BATCH, b""),
+        ((BATCH, b"beside"), end_of(3)),
+        ((BATCH, end_of(3)), end_of(3)),
     ],
 )
 def test_rows_that_are_not_those_that_were_counted_are_none(sent):

@@ -24,6 +24,7 @@ from ballista_py.errors import InvalidData
 from ballista_py.transport.arrow.messages import (
     CONTINUES,
     MAX_BODY_BYTES,
+    MAX_HEADER_BYTES,
     bytes_when_read,
     check_schema_bytes,
     measure,
@@ -59,6 +60,11 @@ class RowsIn:
         self._first = first
         self._feed = _Feed()
         self._reader: Any = None
+        self._most_header, self._most_said = MAX_HEADER_BYTES, MAX_SAID_BYTES
+
+    def bound(self, *, header: int, said: int) -> None:
+        """Take no message whose description has more bytes than `header`, or beside which more than `said` is said."""
+        self._most_header, self._most_said = header, said
 
     @property
     def schema(self) -> pa.Schema:
@@ -76,8 +82,6 @@ class RowsIn:
         _ = self.schema
         while True:
             data = self._next()
-            if len(data.said) > MAX_SAID_BYTES:
-                raise InvalidData("what is said beside the rows is too long")
             if not len(data.header):
                 return Brought(None, data.said)
             kind = self._take(data)
@@ -94,7 +98,12 @@ class RowsIn:
 
     def _next(self) -> FlightData:
         first, self._first = self._first, None
-        return read_data(next(self._messages)) if first is None else first
+        data = read_data(next(self._messages)) if first is None else first
+        if len(data.said) > self._most_said:
+            raise InvalidData("what is said beside the rows is too long")
+        if len(data.header) > self._most_header:
+            raise InvalidData("what describes rows is too long")
+        return data
 
     def _take(self, data: FlightData) -> str:
         found = measure(data.header, data.body, compressed=True)

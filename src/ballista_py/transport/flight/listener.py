@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import define, field
 
+from ballista_py.errors import InvalidData
 from ballista_py.memory_budget import Reservation
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.traces import TraceContext
@@ -198,7 +199,8 @@ _log = logging.getLogger(__name__)
 class ServedCall:
     """One call: who calls with which headers, its messages, and the way back. `method` as Flight names it.
 
-    `send` may be used by one thread at a time, `receive` by one.
+    `send` may be used by one thread at a time, `receive` by one. A message of more than `most_bytes` is refused before
+    anybody looks at it; None: those that the port takes may come.
     """
 
     def __init__(
@@ -210,6 +212,7 @@ class ServedCall:
         self.session: Any = None
         self.holdings: ClientBytes | None = None
         self.trace: TraceContext | None = None
+        self.most_bytes: int | None = None
         self._has_sent_headers = False
         self._holds = 0
         self._place: Reservation | None = None
@@ -267,7 +270,7 @@ class ServedCall:
 
         They end for a caller that was done, and also for one that died. gRPC learns the second just after the first,
         and asking once more comes after both. A message counts among the bytes of its client until the next one is
-        asked for, or `let_go`. Raises `TryLater` when those are too many.
+        asked for, or `let_go`. Raises `TryLater` when those are too many, and `InvalidData` for more than `most_bytes`.
         """
         self.let_go()
         try:
@@ -277,6 +280,8 @@ class ServedCall:
                 message = next(self._requests)
         except grpc.RpcError:
             raise LinkBroke("the caller went away") from None
+        if self.most_bytes is not None and len(message) > self.most_bytes:
+            raise InvalidData(f"a message has {len(message):,} bytes, and {self.most_bytes:,} are the most here")
         if self.holdings is not None:
             self.holdings.exchange(self._holder(), 0, len(message))
             self._holds = len(message)

@@ -59,34 +59,34 @@ class PutWriter:
 
 
 def _exchange(port: Any, call: ServedCall) -> None:
-    descriptor, reader = _begun(call)
+    descriptor, reader = _begun(port, call)
     port.do_exchange(call, descriptor, reader, Writer(call))
 
 
 def _put(port: Any, call: ServedCall) -> None:
-    descriptor, reader = _begun(call)
+    descriptor, reader = _begun(port, call)
     port.do_put(call, descriptor, reader, PutWriter(call))
 
 
 def _get(port: Any, call: ServedCall) -> None:
-    port.do_get(call, _only(call, "Ticket"), Writer(call))
+    port.do_get(call, _only(port, call, "Ticket"), Writer(call))
 
 
 def _action(port: Any, call: ServedCall) -> None:
-    for body in port.do_action(call, _only(call, "Action")):
+    for body in port.do_action(call, _only(port, call, "Action")):
         call.send(_encoded("Result", body=body))
 
 
 def _info(port: Any, call: ServedCall) -> None:
-    call.send(port.get_flight_info(call, _only(call, "FlightDescriptor")).SerializeToString())
+    call.send(port.get_flight_info(call, _only(port, call, "FlightDescriptor")).SerializeToString())
 
 
 def _poll(port: Any, call: ServedCall) -> None:
-    call.send(port.poll_flight_info(call, _only(call, "FlightDescriptor")).SerializeToString())
+    call.send(port.poll_flight_info(call, _only(port, call, "FlightDescriptor")).SerializeToString())
 
 
 def _schema(port: Any, call: ServedCall) -> None:
-    schema = port.get_schema(call, _only(call, "FlightDescriptor"))
+    schema = port.get_schema(call, _only(port, call, "FlightDescriptor"))
     call.send(_encoded("SchemaResult", schema=schema.serialize().to_pybytes()))
 
 
@@ -118,15 +118,28 @@ METHODS: Mapping[str, Callable[[Any, ServedCall], None]] = {
 }
 
 
-def _begun(call: ServedCall) -> tuple[Any, RowsIn]:
-    """What the first message of a stream says of it, and a reader of all that it brings."""
-    first = read_data(_first(call))
+def _begun(port: Any, call: ServedCall) -> tuple[Any, RowsIn]:
+    """What the first message of a stream says of it, and a reader of all that it brings.
+
+    Clients of Arrow say the columns in the same message, so its bounds are looked at part by part.
+    """
+    data = _first(call)
+    first = read_data(data)
+    _require_short(len(data) - len(first.header), port.most_first_bytes)
+    _require_short(len(first.header), port.most_columns_bytes)
     return read("FlightDescriptor", bounded(first.descriptor or b"")), RowsIn(call.received(), first)
 
 
-def _only(call: ServedCall, name: str) -> Any:
+def _only(port: Any, call: ServedCall, name: str) -> Any:
     """The one message that a call brings."""
-    return read(name, bounded(_first(call)))
+    data = _first(call)
+    _require_short(len(data), port.most_first_bytes)
+    return read(name, bounded(data))
+
+
+def _require_short(size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise InvalidData(f"a call begins with {size:,} bytes, and {most:,} are the most here")
 
 
 def bounded(data: bytes, max_bytes: int = MAX_COMMAND_BYTES) -> bytes:

@@ -24,7 +24,9 @@ from ballista_py.transport.table_write.messages import put_of
 
 FETCH = "DoGet TicketStatementQuery"
 MAX_TICKET_BYTES = 256 << 10  # one of a thousand partitions has 20 kB
-MAX_MESSAGE_BYTES = 4 << 20  # at a port for clients alone, who bring rows, too
+MAX_MESSAGE_BYTES = 4 << 20  # of rows that a client brings; all else that comes in at a port for clients is short
+MAX_COLUMNS_BYTES = 2 << 20  # a table of 10,000 columns has 600 kB
+MAX_END_BYTES = 1 << 10  # of what is said behind rows
 CommandOf = Callable[[Mapping[str, Any], str], dict[str, Any]]
 
 
@@ -37,6 +39,8 @@ class PartsService(FlightService):
 
     spoken: Collection[str] = ("DoGet", "DoExchange")
     knows_callers = False
+    most_first_bytes: int | None = MAX_TICKET_BYTES
+    most_columns_bytes: int | None = MAX_COLUMNS_BYTES
 
     def __init__(
         self,
@@ -63,12 +67,15 @@ class PartsService(FlightService):
     def exchange_of_others(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         put = put_of(descriptor.cmd)
         if put is not None and self._takes is not None:
+            reader.bound(header=MAX_COLUMNS_BYTES, said=MAX_END_BYTES)
             with self._calls.enter(call, WRITE_VERB) as opened:
                 take_rows(self._takes, put, opened, reader, writer)
             return
         request = request_of(descriptor.cmd)
         if request is None or self._reads is None:
             raise TransportError("an executor gives parts of answers alone: send statements to a scheduler")
+        reader.bound(header=MAX_TICKET_BYTES, said=MAX_TICKET_BYTES)
+        call.most_bytes = MAX_TICKET_BYTES
         with self._calls.enter(call, READ_VERB) as opened:
             give(self._reads, request, opened, reader, writer)
 
@@ -87,6 +94,8 @@ class LegService(PartsService):
 
     spoken = ("DoGet", *FlightService.spoken)
     knows_callers = True
+    most_first_bytes = None  # nodes send broadcasts
+    most_columns_bytes = None
 
     def verbs(self, handler: DataHandler) -> set[str]:
         return super().verbs(handler) | FlightService.verbs(self, handler)

@@ -161,7 +161,15 @@ class FlightSqlService(FlightService):
 
     def do_get(self, call: ServedCall, ticket: Any, writer: Writer) -> None:
         with self._answering(call, "DoGet", ticket.ticket) as (opened, command):
-            answer(self._rows(command, opened), opened, writer, self._keep)
+            if command.DESCRIPTOR.name == "TicketStatementQuery":
+                statement = SqlStatement.from_handle(command.statement_handle)
+                with self._cancellable(statement.run_id, opened):
+                    result = self._ready().run(statement, opened.context)
+                    answer(result, opened, writer, self._keep)
+                return
+            table = metadata_table(command, lambda: self._ready().tables())
+            result = StreamResult(schema=table.schema, batches=table.to_batches())
+            answer(result, opened, writer, self._keep)
 
     def do_put(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: PutWriter) -> None:
         with self._answering(call, "DoPut", descriptor.cmd) as (opened, command):
@@ -261,28 +269,22 @@ class FlightSqlService(FlightService):
             endpoints.append(endpoint(ticket, locations))
         return flight_info(schema, descriptor, endpoints)
 
-    def _rows(self, command: Any, call: OpenCall) -> StreamResult:
-        if command.DESCRIPTOR.name == "TicketStatementQuery":
-            statement = SqlStatement.from_handle(command.statement_handle)
-            result = self._ready().run(statement, call.context)
-            return result if statement.run_id is None else self._cancellable(result, statement.run_id, call)
-        table = metadata_table(command, lambda: self._ready().tables())
-        return StreamResult(schema=table.schema, batches=table.to_batches())
-
-    def _cancellable(self, result: StreamResult, run_id: str, call: OpenCall) -> StreamResult:
-        """The result, to be found by `_cancel` until its end."""
+    @contextmanager
+    def _cancellable(self, run_id: str | None, call: OpenCall) -> Iterator[None]:
+        """Around all of an execution, its planning too: meanwhile `_cancel` finds it."""
+        if run_id is None:
+            yield
+            return
         key = call.context.work.client, run_id
         with self._lock:
             self._runs.setdefault(key, []).append(call)
-
-        def over() -> None:
-            result.cancel()
+        try:
+            yield
+        finally:
             with self._lock:
                 left = [other for other in self._runs.pop(key, ()) if other is not call]
                 if left:
                     self._runs[key] = left
-
-        return evolve(result, cancel=over)
 
     def _cancel(self, tickets: list[bytes]) -> None:
         """End the executions that these tickets started for this client. Raises `NotRunning` if none runs here."""

@@ -58,6 +58,8 @@ class PutStream:
             if chunk.rows is None:
                 end = known_of_write("PutEnd", chunk.said)
                 continue
+            if chunk.said:
+                raise InvalidData("rows of a write come with nothing said beside them")
             tally.add(chunk.rows.num_rows)
             yield from in_pieces(chunk.rows)
         if end is None:
