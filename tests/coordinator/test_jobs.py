@@ -552,6 +552,77 @@ def test_results_go_after_their_time_and_the_id_stays_known_for_a_while(site, on
     assert site.keys("") == []
 
 
+class Meanwhile:
+    """A shelf whose jobs are changed when they were listed and before they are read, or just after that."""
+
+    def __init__(self, shelf, act, after=False):
+        self._shelf, self._act, self._after = shelf, act, after
+
+    def __getattr__(self, name):
+        return getattr(self._shelf, name)
+
+    def read_named(self, name):
+        act, self._act = self._act, None
+        if act is not None and not self._after:
+            act()
+        found = self._shelf.read_named(name)
+        if act is not None and self._after:
+            act()
+        return found
+
+
+def test_a_result_that_came_after_the_listing_is_as_old_as_it_is(site, one):
+    job = one.service.submit(request("rows 2"))
+    one.runner.tick()
+    site.clock.sleep_ms(LIMITS.result_ttl_ms + KNOWN_MS)  # it ran for so long
+    one.collector.shelf = Meanwhile(one.collector.shelf, one.work)
+    assert one.collector.tick().closed == 0
+    assert numbers(one.service, job) == list(range(2 * ROWS))
+    site.clock.sleep_ms(LIMITS.result_ttl_ms)
+    assert one.collector.tick().closed == 1
+
+
+def test_a_job_that_was_closed_after_the_listing_stays_known(site, one):
+    job = one.service.submit(request("other 0"))
+    one.work()
+    site.clock.sleep_ms(KNOWN_MS)
+    key = f"jobs/{one.service.get(job.job_id).name}.json"
+    one.collector.limits = evolve(LIMITS, result_ttl_ms=2 * KNOWN_MS)
+    for chunk in site.keys(r"\.arrow$"):
+        site.store.delete(chunk)
+    one.collector.shelf = Meanwhile(one.collector.shelf, lambda: one.service.close(job.job_id))
+    site.clock.sleep_ms(KNOWN_MS)
+    assert one.collector.tick().forgotten == 0
+    assert site.keys("") == [key]
+
+
+def test_a_job_without_rows_is_known_for_a_while_after_its_result_has_gone(site, one):
+    job = one.service.submit(request("rows 1"))
+    one.work()
+    for chunk in site.keys(r"\.arrow$"):
+        site.store.delete(chunk)
+    site.clock.sleep_ms(2 * KNOWN_MS)
+    done = one.collector.tick()
+    assert (done.closed, done.forgotten) == (1, 0)
+    assert one.service.get(job.job_id).state == "CLOSED"
+    site.clock.sleep_ms(KNOWN_MS)
+    assert one.collector.tick().forgotten == 1
+
+
+def test_a_job_that_was_changed_since_it_was_read_is_not_closed(site, one):
+    job = one.service.submit(request("rows 2"))
+    one.work()
+    site.clock.sleep_ms(LIMITS.result_ttl_ms)
+    name = one.service.get(job.job_id).name
+
+    def touched():
+        one.collector.shelf.state(name).update(lambda now: evolve(now, attempt=now.attempt + 1))
+
+    one.collector.shelf = Meanwhile(one.collector.shelf, touched, after=True)
+    assert one.collector.tick().closed == 0
+    assert one.service.get(job.job_id).state == "SUCCEEDED"
+
+
 def test_what_is_closed_goes_at_once_and_what_runs_stays(site, one):
     job = one.service.submit(request("rows 2"))
     one.work()

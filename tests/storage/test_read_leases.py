@@ -67,7 +67,7 @@ class Table:
         return ReadFiles(table="t", folder="t", incarnation="", schema=SCHEMA, parts=(part,))
 
     def take(self, **options) -> str:
-        return self.leases.take(self.read(self.first), "me", self.clock.monotonic_ms(), **options)
+        return self.leases.take(self.read(self.first), "me", self.clock.monotonic_ms(), **options)[0]
 
     def replace(self) -> None:
         """What an update does: other files take the place of those that are there."""
@@ -110,7 +110,7 @@ def test_a_deletion_vector_and_its_original_stay(table):
         table.store, "snapshots/t/data/v.deletions", table.first, pa.array([1]).to_numpy()
     )
     table.storage.commit(add=[vector], remove=[table.first.path], epoch=1, token="v")
-    read_id = table.leases.take(table.read(vector), "me", table.clock.monotonic_ms())
+    read_id, _ = table.leases.take(table.read(vector), "me", table.clock.monotonic_ms())
     found = table.leases.files(read_id, table.leases.read(read_id).digest).parts[0][0].file
     assert isinstance(found.original, OriginalFile)
     assert found.paths == vector.paths
@@ -236,7 +236,7 @@ def test_a_client_has_so_many_jobs_and_another_one_is_not_kept_from_his(table, m
     opened = [table.take() for _ in range(3)]
     with pytest.raises(TryLater, match="3 read jobs of this client are open: close"):
         table.take()
-    other = table.leases.take(table.read(table.first), "another", table.clock.monotonic_ms())
+    other, _ = table.leases.take(table.read(table.first), "another", table.clock.monotonic_ms())
     table.leases.end(opened[0], "another")
     with pytest.raises(TryLater):
         table.take()

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from ballista_py.agents.agent import Agent, ReadSource
 from ballista_py.agents.done_here import Given, in_an_engine
-from ballista_py.agents.partition_search import PartitionSearch
+from ballista_py.agents.partition_search import Chunks, PartitionSearch
 from ballista_py.agents.read_job import Consistency, ReadJob, ReadPartition, plan_hints, source_of
 from ballista_py.errors import BallistaError, ConfigError, InvalidData
 from ballista_py.partitions.columns import conformed
@@ -112,15 +112,12 @@ class ChangedPartition:
         """
         runtime = runtime or SystemRuntime()
         if not self.former:
-            for _, batch in PartitionSearch(self.partition, runtime).placed():
+            for _, batch in self._renewed(runtime):
                 yield self._said(batch, INSERT)
             return
         old: list[pa.RecordBatch] = []
         new: list[pa.RecordBatch] = []
-        due_ms = -1.0
-        for at, batch in PartitionSearch(self.partition, runtime).placed():
-            if (now_ms := runtime.monotonic_ms()) > due_ms:
-                due_ms = now_ms + self.partition.renew(runtime) / 3
+        for at, batch in self._renewed(runtime):
             (old if at.section < self.former else new).append(batch)
         columns = self.partition.base_schema
         tables = {"was": pa.Table.from_batches(old, columns), "came": pa.Table.from_batches(new, columns)}
@@ -128,6 +125,14 @@ class ChangedPartition:
             found = in_an_engine({name: Given(rows) for name, rows in tables.items()}, sql)
             for batch in conformed(iter(found.to_batches()), self.partition.schema):
                 yield self._said(batch, change)
+
+    def _renewed(self, runtime: Runtime) -> Chunks:
+        """The rows, each batch with where it begins; the job is renewed while they are read."""
+        due_ms = -1.0
+        for at, batch in PartitionSearch(self.partition, runtime).placed():
+            if (now_ms := runtime.monotonic_ms()) > due_ms:
+                due_ms = now_ms + self.partition.renew(runtime) / 3
+            yield at, batch
 
     def _said(self, batch: pa.RecordBatch, change: str) -> pa.RecordBatch:
         said = pa.repeat(pa.scalar(change, pa.string()), batch.num_rows)

@@ -105,7 +105,9 @@ def test_rows_of_megabytes_come(address, executor):
 
 
 def test_columns_of_the_widest_table_come(address, executor):
-    wide = pa.schema([(f"a column with quite a long name, number {n}", pa.decimal128(18, 2)) for n in range(10_000)])
+    wide = pa.schema(
+        [(f"a column with quite a long name, number {n}", pa.decimal128(18, 2)) for n in range(10_000)]
+    )
     with FlightPool(SystemRuntime()) as pool:
         sender = RowSender(pool, f"grpc://{address}", b"{}", wide)
         assert sender.finish().rows == 0

@@ -112,14 +112,19 @@ class JobCollector:
             job = self.shelf.read_named(name)
         except JobMissing:
             return evolve(done, chunks=done.chunks + self._delete(lie.chunks))
-        age_ms = 0 if lie.document is None else now_ms - lie.document.modified_ms
+        due_ms = HEAL_MS if job.is_open else KNOWN_MS if job.state == "CLOSED" else ttl_ms
+        age_ms = self._age_ms(name, lie, now_ms, due_ms)
         if job.is_open and not is_marked and age_ms >= HEAL_MS:
             self.shelf.mark(job.marker)
             done = evolve(done, marked=done.marked + 1)
         if not job.is_open and job.state != "CLOSED" and age_ms >= ttl_ms:
             with suppress(JobError, ObjectMissing):
-                job = self.shelf.state(name).update(closed).document
-                done = evolve(done, closed=done.closed + 1)
+                job, seen = (
+                    self.shelf.state(name).update(lambda now: closed(now) if now == job else now).document,
+                    job,
+                )
+                done = evolve(done, closed=done.closed + (job != seen))
+                age_ms = 0.0
         unneeded = not_needed(job, lie.chunks)
         removed = self._delete(unneeded)
         done = evolve(done, chunks=done.chunks + removed)
@@ -129,6 +134,17 @@ class JobCollector:
         if not unneeded and not job.is_open and job.state != "CLOSED":
             self._clean[name] = lie.sight
         return done
+
+    def _age_ms(self, name: str, lie: Lies, now_ms: float, due_ms: float) -> float:
+        """For how long the document that was read by now has been as it is.
+
+        What was listed may be what it was before it was changed, and read since: where something hangs on its age it
+        is asked for again.
+        """
+        listed = lie.document
+        if listed is not None and now_ms - listed.modified_ms >= due_ms:
+            listed = next(iter(self.shelf.store.list(f"{JOBS_PREFIX}{name}.json")), None)
+        return -1.0 if listed is None else now_ms - listed.modified_ms
 
     def _delete(self, keys: Iterable[str]) -> int:
         count = 0

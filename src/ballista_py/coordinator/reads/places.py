@@ -58,7 +58,9 @@ class TablePlaces:
             given=plain(table.schema),
         )
         mark = bytes.fromhex(files.to_bytes()[1])
-        read_id = "" if mark == unless else self.reads.leases.take(files, client, snapshot.fixed_ms, lease_ms)
+        read_id = ""
+        if mark != unless:
+            read_id, _ = self.reads.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         return PlacedRead(read_id=read_id, lease_ms=lease_ms, columns=files.given, mark=mark)
 
     def between(
@@ -71,7 +73,8 @@ class TablePlaces:
         """
         reads, lease_ms = self.reads, checked_lease(lease_ms)
         fixed_ms = reads.runtime.monotonic_ms()  # a place that lives names its files, as manifests do
-        before, after = reads.files_of(since, client) if since else None, reads.files_of(until, client)
+        before = reads.files_of(since, client)[0] if since else None
+        after, _ = reads.files_of(until, client)
         changed = changed_parts(before, after)
         plan = PartPlan(
             table=after.table,
@@ -84,8 +87,7 @@ class TablePlaces:
             passes_rows=True,
         )
         files = evolve(after, parts=tuple(part for part, _ in changed), plan=plan.sql, row_by_row=True)
-        read_id = reads.leases.take(files, client, fixed_ms, lease_ms)
-        digest = reads.leases.read(read_id).digest
+        read_id, digest = reads.leases.take(files, client, fixed_ms, lease_ms)
         view = reads.queries.views.refresh([files.table.lower()])
         read = PlannedRead(
             read_id=read_id,

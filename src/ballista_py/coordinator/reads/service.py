@@ -139,8 +139,7 @@ class TableReads:
             given=given,
             row_by_row=is_row_by_row(made.sql),
         )
-        read_id = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
-        digest = self.leases.read(read_id).digest
+        read_id, digest = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         return PlannedRead(
             read_id=read_id,
             lease_ms=lease_ms,
@@ -152,12 +151,12 @@ class TableReads:
             rest=rest,
         )
 
-    def files_of(self, read_id: str, client: str) -> ReadFiles:
-        """What a read job of this client names. Raises `SnapshotGone`."""
+    def files_of(self, read_id: str, client: str) -> tuple[ReadFiles, str]:
+        """What a read job of this client names, and the digest by which that is known. Raises `SnapshotGone`."""
         lease = self.leases.read(read_id)
         if lease.client != client:
             raise SnapshotGone("the read job is over, because it was closed or not renewed in time: read again")
-        return self.leases.files(read_id, lease.digest)
+        return self.leases.files(read_id, lease.digest), lease.digest
 
     def described(self, statement: str) -> pa.Schema:
         """The columns of the answer that a read job of the query would have. Raises `SqlError`."""
@@ -172,14 +171,14 @@ class TableReads:
         """Where these parts are served by now, with tickets that count from now on. Raises `SnapshotGone`."""
         if len(numbers) > MAX_LOCATED:
             raise ConfigError(f"at most {MAX_LOCATED:,} partitions of a read job are located at once")
-        files = self.files_of(read_id, client)
+        files, digest = self.files_of(read_id, client)
         if files.plan == EVERY_FILE:
             raise ConfigError("a place in the history of a table has no partitions: ask for what changed since")
         wrong = [number for number in numbers if number >= len(files.parts)]
         if wrong:
             raise SqlError(f"the read job has {len(files.parts)} partitions, and no number {wrong[0]}")
         view = self.queries.views.refresh([files.table.lower()])
-        return self.placed(read_id, self.leases.read(read_id).digest, files, numbers, view, client)
+        return self.placed(read_id, digest, files, numbers, view, client)
 
     def close(self, read_id: str, client: str) -> None:
         """Keep the files no longer. Harmless for a job that is over."""

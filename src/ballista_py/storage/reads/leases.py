@@ -71,7 +71,7 @@ class ReadLeases:
     >>> from ballista_py.state.stores.memory import MemoryStore
     >>> leases, schema = ReadLeases(MemoryStore(), SystemRuntime()), pa.schema([("id", pa.int64())])
     >>> files = ReadFiles(table="events", folder="events", incarnation="", schema=schema, parts=())
-    >>> read_id = leases.take(files, client="me", fixed_ms=SystemRuntime().monotonic_ms())
+    >>> read_id, _digest = leases.take(files, client="me", fixed_ms=SystemRuntime().monotonic_ms())
     >>> leases.renew(read_id, client="me").renewals
     1
     >>> leases.end(read_id, client="me")
@@ -85,9 +85,9 @@ class ReadLeases:
         self._store = store
         self._runtime = runtime
 
-    def take(self, files: ReadFiles, client: str, fixed_ms: float, lease_ms: int = LEASE_MS) -> str:
-        """Keep these files from now on; the id of the read job. Manifests named them at `fixed_ms`, or later, by the
-        monotonic clock of this process.
+    def take(self, files: ReadFiles, client: str, fixed_ms: float, lease_ms: int = LEASE_MS) -> tuple[str, str]:
+        """Keep these files from now on; the id of the read job, and the digest by which what names them is known.
+        Manifests named them at `fixed_ms`, or later, by the monotonic clock of this process.
 
         A file that nothing names any more is removed no sooner than half an hour later. Raises `TryLater` when so much
         time has passed that it may be, and for a client that has `MAX_OPEN` read jobs already; `ConfigError` for more
@@ -111,7 +111,7 @@ class ReadLeases:
         if self._runtime.monotonic_ms() - fixed_ms > TAKEN_WITHIN_MS:
             self.end(read_id, client)
             raise TryLater(f"the files of table '{files.table}' were found too slowly to be kept: read again")
-        return read_id
+        return read_id, digest
 
     def read(self, read_id: str) -> ReadDocument:
         """The lease, if it was not ended. Raises `SnapshotGone`."""

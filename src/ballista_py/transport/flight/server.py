@@ -257,7 +257,9 @@ class FlightService:
     spoken: Collection[str] = ("DoExchange", "DoAction")
     max_command_bytes = MAX_COMMAND_BYTES  # of nodes, with broadcasts
     max_command_values: int | None = None
-    most_first_bytes: int | None = None  # of what begins a call, before anything of it is read; None: no further bound
+    most_first_bytes: int | None = (
+        None  # of what begins a call, before anything of it is read; None: no further bound
+    )
     most_columns_bytes: int | None = None  # of the columns that may stand beside it
     knows_callers = True  # by the headers of a call
     besides: Mapping[str, str] = {}  # methods of other services, by path

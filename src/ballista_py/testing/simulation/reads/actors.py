@@ -46,6 +46,7 @@ WAIT_MS = 2_000.0
 PATIENCE = 40  # tries of a Client to read a part
 PROCESSED = 0.4
 LEAVES = 0.2
+KEPT_MS = 7_200_000.0  # at most
 EXCHANGED = 0.03  # what a job names, before anybody reads it
 
 Chunks = Sequence[tuple[Position, pa.RecordBatch]]
@@ -59,12 +60,17 @@ class ReadActors:
     slow_ms: float
     begin_ms: float
 
-    def read(self, machine: Machine) -> None:
-        """Begin a read job, have it read, judge what was read, and close it, or leave it."""
+    def keep(self, machine: Machine) -> None:
+        """Begin a read job of the table that changes most, and keep it for longer than files lie that nothing names."""
+        self.read(machine, MAIN, machine.random() * KEPT_MS)
+
+    def read(self, machine: Machine, name: str = "", kept_ms: float = 0.0) -> None:
+        """Begin a read job, keep it for a while, have it read, judge what was read, and close it, or leave it."""
         site, book = self.site, self.site.book
-        name = self._table(machine)
+        name = name or self._table(machine)
         client, one_instant = f"client-{int(machine.random() * 3)}", machine.random() < 0.6
         lease_ms = LEASES_MS[int(machine.random() * len(LEASES_MS))] // (1 if site.pace > 1 else 5)
+        lease_ms = max(LEASES_MS) if kept_ms else lease_ms
         hints = ReadHints(
             target_bytes=1 if machine.random() < 0.5 else 0,
             max_partitions=0 if machine.random() < 0.5 else 2,
@@ -85,7 +91,7 @@ class ReadActors:
         if not site.calm and machine.random() < EXCHANGED:
             site.exchange_files(job.read_id)
         reading = Reading(self, machine, planned, job, lease_ms)
-        if not reading.run():
+        if not reading.kept(kept_ms) or not reading.run():
             return
         book.done["job read"] += 1
         if machine.random() > LEAVES:
@@ -135,6 +141,16 @@ class Reading:
     _at_work: dict[Machine, float] = field(factory=dict)  # until when it is thought to be at work
     _failed: list[str] = field(factory=list)
     _placed: dict[int, PlacedPart] = field(factory=dict)
+
+    def kept(self, for_ms: float) -> bool:
+        """Renew it in time for so long, and read nothing; whether it lasted."""
+        site, world = self.actors.site, self.actors.site.world
+        until_ms = world.now_ms + for_ms
+        while world.now_ms < until_ms and not self._failed and not site.calm:
+            self.machine.sleep_ms(min(self.lease_ms * RENEWED_AT, until_ms - world.now_ms))
+            self._renew()
+            site.book.done["kept on"] += 1
+        return not self._failed
 
     def run(self) -> bool:
         """Whether all parts were read."""

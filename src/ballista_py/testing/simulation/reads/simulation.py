@@ -28,7 +28,7 @@ from ballista_py.testing.simulation.reads.site import ReadSite
 from ballista_py.testing.simulation.reads.troubles import ReadTroubles
 from ballista_py.testing.simulation.time import World
 
-AGENTS = 4
+AGENTS, KEEPERS = 4, 3
 QUICK_MINUTES, SLOW_MINUTES, SLOW_PACE = 8.0, 240.0, 20.0
 QUICK_MS, SLOW_MS = 10_000.0, 2_400_000.0  # of a Client between two parts, at most
 CROWD, CROWD_MS = 4, 1_000.0  # so that appends end and begin between two looks at manifests
@@ -89,6 +89,8 @@ class ReadSimulation(OwnerSimulation):
                 self._again(f"append-of-crowd-{number}", CROWD_MS, actors.append)
             for number in range(AGENTS):
                 self._again(f"job-{number}", EVERY_MS * self.pace, readers.read)
+            for number in range(KEEPERS if slow else 0):
+                self._again(f"keeper-{number}", EVERY_MS * self.pace, readers.keep)
             for name, (every_ms, act) in around.items():
                 self._again(name, every_ms * self.pace, act)
             for number in range(2):
