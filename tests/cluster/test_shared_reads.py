@@ -26,6 +26,7 @@ from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.proto import table_read_pb2 as pb
 from ballista_py.transport.security.certificates import CertificateFolder
 from ballista_py.transport.table_read.grant_messages import AskForWork
+from ballista_py.transport.table_read.partition_reader import PartExchange
 
 pytestmark = pytest.mark.cluster
 
@@ -137,15 +138,40 @@ def require_all(found: pa.Table, wanted=range(ROWS)) -> None:
     assert set(ids) == set(wanted)
 
 
-@pytest.mark.parametrize("condition", ["", "v = 3"])
-def test_four_processes_read_every_row_once(cluster, workers, condition):
-    with read_job(url_of(cluster), table="t", filter=condition, target_bytes=200_000) as job:
+@pytest.mark.parametrize(
+    ("condition", "encodings"),
+    [("", None), ("v = 3", None), ("", ["parquet", "arrow+zstd"]), ("v = 3", ["arrow+lz4"])],
+)
+def test_four_processes_read_every_row_once(cluster, workers, condition, encodings):
+    with read_job(url_of(cluster), table="t", filter=condition, target_bytes=200_000, encodings=encodings) as job:
         made = workers(job)
         for number in range(4):
             made.start(f"w{number}")
         made.wait()
         assert made.joined() == [0, 0, 0, 0]
         require_all(made.counted(), range(3, ROWS, 10) if condition else range(ROWS))
+
+
+def test_rows_of_a_shared_job_come_packed_where_that_was_asked_for(cluster, monkeypatch):
+    sent = Counter()
+    messages = PartExchange.messages
+
+    def noted(exchange):
+        for said, rows in messages(exchange):
+            sent["bytes"] += 0 if rows is None else rows.nbytes
+            yield said, rows
+
+    monkeypatch.setattr(PartExchange, "messages", noted)
+    size = {}
+    for encodings in ((), ("arrow",), ("arrow+lz4",), ("arrow+zstd",)):
+        sent.clear()
+        job = read_job(url_of(cluster), table="one", encodings=encodings)
+        with job, job.share() as shared, ReadClient(shared) as client:
+            require_all(pa.concat_tables(rows for _, rows in client.tables()))
+        size[encodings] = sent["bytes"]
+    assert size[("arrow",)] == size[()]
+    assert size[("arrow+lz4",)] < size[()] / 1.5
+    assert size[("arrow+zstd",)] < size[()] / 2
 
 
 def test_a_grouped_query_is_read_by_partitions_and_finished_once(cluster, workers):

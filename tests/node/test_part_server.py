@@ -40,7 +40,7 @@ class Held:
     def has_places(self, read, process):
         return not process
 
-    def granted(self, read, part, begin, process):
+    def granted(self, read, part, begin, process, encodings=()):
         if self.error is not None:
             raise self.error
         return PartAnswer(schema=ROWS.schema, batches=iter([(begin, ROWS)]), processed=process)

@@ -358,6 +358,7 @@ class _Reading:
             self._client._spawn,
             counts=self._consumer.grant.sections is None,
             can_process=self._can_process,
+            encodings=self._client._handle.encodings,
         )
 
     def _drop(self) -> None:

@@ -23,8 +23,7 @@ from ballista_py.storage.formats.parquet_ranges import (
     footer_range,
     group_ranges,
 )
-from ballista_py.transport.arrow.door import read_rows
-from ballista_py.transport.table_read.pieces import NO_PLACES, PACKINGS, PARQUET, SectionPiece, pieces_in
+from ballista_py.transport.table_read.pieces import NO_PLACES, PACKINGS, PARQUET, SectionPiece, pieces_in, unpacked
 from ballista_py.transport.table_read.tokens.positions import Position
 
 BATCH_ROWS = 30_720
@@ -75,10 +74,9 @@ class _Packed:
 
     def rows(self, piece: SectionPiece, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of a piece, the first of which is the row `at`."""
-        found = read_rows(bytes(piece.data), compressed=PACKINGS[piece.encoding] is not None)
-        if found.schema.types != self.schema.types:
-            raise InvalidData("a node gave other columns than the read job has")
-        for batch in found.to_batches():
+        for batch in unpacked(piece):
+            if batch.schema.types != self.schema.types:
+                raise InvalidData("a node gave other columns than the read job has")
             yield at, pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
             at += batch.num_rows
 

@@ -15,6 +15,7 @@ from ballista_py.transport.endpoints import Address
 from ballista_py.transport.security.credentials import Tls
 from ballista_py.transport.table_read.grant_messages import AgentWord, AskForWork, ClientWord
 from ballista_py.transport.table_read.messages import pb
+from ballista_py.transport.table_read.pieces import ARROW, PACKINGS
 from ballista_py.transport.table_read.tokens.grants import MIN_CUT_ROWS, ReadAgent
 from ballista_py.transport.table_read.tokens.messages import (
     AgentPartition,
@@ -52,6 +53,7 @@ class SharedReadHandle:
     plan: str
     relation: str
     passes_rows: bool
+    encodings: tuple[str, ...] = ()  # packings of rows that nobody processes
     _source: ReadSource  # without the token of the client: tickets are all that executors ask for
     secret: str = field(repr=False)
     tls: Tls | None = None
@@ -168,6 +170,7 @@ class SharedRead:
             plan="" if part is None else part.plan,
             relation="" if part is None else part.relation,
             passes_rows=part is not None and part.passes_rows,
+            encodings=_packings(part),
             source=evolve(self.job.source, token=None),
             secret="",
         )
@@ -251,6 +254,13 @@ class SharedRead:
         at = [ReadLocation(uri=one.uri, priority=one.hints.priority) for one in found[0].locations]
         with self._lock:
             return self._agent.replanned(asked, self.job.read_id, found[0].ticket, at)
+
+
+def _packings(part: ReadPartition | None) -> tuple[str, ...]:
+    """The packings that were asked for. A grant may end amid a row group, so files do not come as they lie."""
+    named = part.encodings if part is not None else None
+    found = tuple(name for name in named or () if name in PACKINGS)
+    return () if found[:1] == (ARROW,) else found
 
 
 def _planned(part: ReadPartition) -> AgentPartition:

@@ -14,7 +14,15 @@ from ballista_py.storage.formats.columns import columns_to_read
 from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.parquet_ranges import TAIL_BYTES, GroupRanges, footer_range, group_ranges
 from ballista_py.storage.held.cache import LocalCopy
-from ballista_py.transport.table_read.pieces import MAX_GONE, PACKINGS, PARQUET, VORTEX, SectionPiece
+from ballista_py.transport.table_read.pieces import (
+    ARROW,
+    MAX_GONE,
+    PARQUET,
+    VORTEX,
+    SectionPiece,
+    packed_piece,
+    packing_of,
+)
 
 PIECE_BYTES = 1 << 20
 Located = Iterator[tuple[int, SectionPiece]]
@@ -37,13 +45,9 @@ def file_pieces(copy: LocalCopy, base: pa.Schema, begin: int, encodings: Sequenc
 
 def packed_pieces(batches: Iterable[tuple[int, pa.RecordBatch]], encodings: Sequence[str]) -> Located:
     """Rows, each batch with its first row, as Arrow: in the packing that the Client likes best, else in none."""
-    encoding = next((name for name in encodings if name in PACKINGS), "arrow")
-    options = pa.ipc.IpcWriteOptions(compression=PACKINGS[encoding])
+    packing = packing_of(encodings) or ARROW
     for at, batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-            writer.write_batch(batch)
-        yield at, SectionPiece(encoding=encoding, data=sink.getvalue())
+        yield at, packed_piece(batch, packing)
 
 
 def _of_parquet(copy: LocalCopy, base: pa.Schema, begin: int) -> Located | None:

@@ -29,7 +29,7 @@ from ballista_py.storage.held.holder import PartitionHolder
 from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.storage.reads.leases import ReadDocument, ReadLeases
 from ballista_py.transport.table_read.exchange import PartAnswer
-from ballista_py.transport.table_read.pieces import PIECES
+from ballista_py.transport.table_read.pieces import PIECES, packed_piece, packing_of
 from ballista_py.transport.table_read.tokens.positions import START, Position, Sections
 
 KNOWN_READS = 64
@@ -163,8 +163,11 @@ class PartReads:
         """Whether the rows of a part are given in the order of its files, so that one can go on amid them."""
         return not process or read.row_by_row
 
-    def granted(self, read: ReadFiles, number: int, begin: Position, process: bool) -> PartAnswer:
-        """The rows of a part from `begin` on for a grant, some of the input at a time where they `has_places`.
+    def granted(
+        self, read: ReadFiles, number: int, begin: Position, process: bool, encodings: Sequence[str] = ()
+    ) -> PartAnswer:
+        """The rows of a part from `begin` on for a grant, some of the input at a time where they `has_places`. Those
+        that are not processed are packed in one of the `encodings`, once it is known where they are cut.
 
         Raises `InvalidData` for a place that there is not, and what the engine raises of the plan.
         """
@@ -179,8 +182,13 @@ class PartReads:
         else:
             answer = self.unprocessed(read, number, begin)
         answer = evolve(answer, begin=begin, sections=sections)
-        if not process:
+        packing = packing_of(encodings)
+        if not process and packing is None:
             return answer
+        if not process:
+            return evolve(
+                answer, schema=PIECES, encoded=True, pack=lambda rows: packed_piece(rows, packing).to_batch()
+            )
 
         def processed(rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
             streamed = pa.RecordBatchReader.from_batches(rows.schema, [rows])

@@ -34,6 +34,7 @@ from ballista_py.transport.table_read.exchange import (
 from ballista_py.transport.table_read.granted_reader import GrantExchange, heard_of, reply_of
 from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
+from ballista_py.transport.table_read.pieces import PIECES, SectionPiece, packed_piece, packing_of, unpacked
 from ballista_py.transport.table_read.tally import GrantTally
 from ballista_py.transport.table_read.tokens.consuming import OpenAt, Unreachable
 from ballista_py.transport.table_read.tokens.exchange import (
@@ -86,6 +87,7 @@ class Server:
     asked: list = field(factory=list)
     done: int = 0
     counts: bool = False
+    packs: object = packing_of  # the packing, of the encodings that are asked for
 
     def open_part(self, request, context):
         self.asked.append(request)
@@ -100,10 +102,14 @@ class Server:
         def all_sent():
             self.done += 1
 
+        packing = None if request.process else self.packs(request.encodings)
+        pack = None if packing is None else lambda batch: packed_piece(batch, packing).to_batch()
         return PartAnswer(
-            schema=SCHEMA,
+            schema=SCHEMA if packing is None else PIECES,
             batches=rows,
             processed=request.process,
+            encoded=packing is not None,
+            pack=pack,
             begin=request.begin,
             sections=None if self.counts else FILES,
             process=self.process,
@@ -132,13 +138,14 @@ def spawn(function):
     threading.Thread(target=function, daemon=True).start()
 
 
-def opened(pool, address, *, start=START, counts=False, can_process=True, **asked) -> GrantExchange:
+def opened(pool, address, *, start=START, counts=False, can_process=True, encodings=(), **asked) -> GrantExchange:
     request = OpenRead(
         job="j", token="g", ancestors=("e", "f"), partition=0, snapshot="j", attempt=3, start=start,
         **{"wants_plan": False, "needs_order": True, **asked},
     )  # fmt: skip
     action = OpenAt(location=ReadLocation(uri=f"grpc://{address}"), ticket=b"{}", request=request)
-    return GrantExchange(pool, action, SystemRuntime(), spawn, counts=counts, can_process=can_process)
+    how = {"counts": counts, "can_process": can_process, "encodings": encodings}
+    return GrantExchange(pool, action, SystemRuntime(), spawn, **how)
 
 
 def credit(chunks: int, until: Position | None = END) -> ReadCredit:
@@ -189,6 +196,39 @@ def test_the_rows_end_where_a_credit_says_and_the_trailer_says_so(pool, address,
     assert isinstance(last.event, ReadTrailer)
     assert last.event.end == max(start, until)
     assert last.event.rows == len(rows) == sum(one.rows for one in chunks)
+
+
+@pytest.mark.parametrize("packing", ["arrow+zstd", "arrow+lz4", "arrow"])
+@pytest.mark.parametrize(("start", "until"), [(START, END), (Position(0, 7), Position(2, 49_999))])
+def test_packed_rows_have_the_same_places_and_ends(pool, address, server, monkeypatch, packing, start, until):
+    sent = []
+    messages = PartExchange.messages
+
+    def noted(exchange):
+        for said, rows in messages(exchange):
+            sent.append(None if rows is None else rows.schema)
+            yield said, rows
+
+    monkeypatch.setattr(PartExchange, "messages", noted)
+    plain = read(opened(pool, address, start=start), until)
+    assert set(sent) == {SCHEMA, None}
+    sent.clear()
+    packed = read(opened(pool, address, start=start, encodings=("parquet", packing)), until)
+    assert set(sent) == {PIECES, None}
+    assert packed[1] == plain[1] == list(range(FILES.offset(start), FILES.offset(until)))
+    assert (packed[0], packed[2].event) == (plain[0], plain[2].event)
+    assert server.asked[-1].encodings == ("parquet", packing)
+
+
+def test_of_what_is_processed_no_packing_is_asked_for(pool, address, server):
+    server.process = lambda rows: [rows]
+    assert read(opened(pool, address, wants_plan=True, encodings=("arrow+zstd",)))[1] == list(range(150_000))
+    assert server.asked[-1].encodings == ()
+
+
+def test_files_as_they_lie_on_disk_are_no_answer_under_a_grant():
+    with pytest.raises(InvalidData, match="was not asked for"):
+        unpacked(SectionPiece(encoding="parquet", data=b"PAR1", section_bytes=4))
 
 
 def test_of_several_ends_the_earliest_counts(pool, address):
@@ -379,7 +419,8 @@ def test_a_reply_that_is_not_known_is_refused():
 def told(*messages, counts=False):
     """The events of an exchange in which a Server sends these."""
     said = []
-    fake = SimpleNamespace(messages=lambda: iter(messages), say=said.append)
+    reply = pb.Reply(accepted=pb.Accepted())
+    fake = SimpleNamespace(messages=lambda: iter(messages), say=said.append, reply=reply)
     exchange = GrantExchange.__new__(GrantExchange)
     request = OpenRead(
         job="j", token="g", ancestors=(), partition=0, snapshot="j", attempt=1, start=START, wants_plan=False

@@ -203,7 +203,7 @@ class ExecutorParts:
 
 def _answer(reads: PartReads, read: ReadFiles, part: int, request: PartRequest) -> PartAnswer:
     if request.token:
-        return reads.granted(read, part, request.begin, request.process)
+        return reads.granted(read, part, request.begin, request.process, request.encodings)
     if request.process:
         return reads.processed(read, part)
     if request.encodings:

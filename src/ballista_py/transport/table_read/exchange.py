@@ -97,6 +97,7 @@ class PartAnswer:
     begin: Position = START  # the rest is of grants alone
     sections: Sections | None = None  # None: positions count rows, in an order of this Server's own
     process: Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]] | None = None  # of what `batches` give
+    pack: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None  # makes a piece of rows when they are sent
     goes_on: Callable[[], bool] = field(default=lambda: True)
     done: Callable[[], None] = field(default=lambda: None)  # all was sent that was asked for
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.spawn import Spawn
 from ballista_py.transport.table_read.messages import known, pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
+from ballista_py.transport.table_read.pieces import pieces_in, unpacked
 from ballista_py.transport.table_read.tally import GrantTally
 from ballista_py.transport.table_read.tokens.consuming import OpenAt, Unreachable
 from ballista_py.transport.table_read.tokens.exchange import (
@@ -57,7 +58,7 @@ class Heard:
     error: BallistaError | None = None
 
 
-def request_under(action: OpenAt) -> Any:
+def request_under(action: OpenAt, encodings: Sequence[str] = ()) -> Any:
     """The first message of an exchange."""
     asked = action.request
     return pb.Request(
@@ -68,6 +69,7 @@ def request_under(action: OpenAt) -> Any:
         ancestors=asked.ancestors,
         attempt=asked.attempt,
         needs_order=asked.needs_order,
+        encodings=() if asked.wants_plan else encodings,
     )
 
 
@@ -76,7 +78,8 @@ class GrantExchange:
 
     No more waits than the credits allow. `credit` and `drop` are for the thread that takes what was heard. With
     `counts` places count the rows, because those of the Server mean nothing elsewhere. A Server whose rows cannot be
-    processed is asked again later where nobody here `can_process` them either.
+    processed is asked again later where nobody here `can_process` them either. Those that nobody is to process may come
+    packed in one of the `encodings`.
     """
 
     def __init__(
@@ -88,11 +91,13 @@ class GrantExchange:
         *,
         counts: bool,
         can_process: bool,
+        encodings: Sequence[str] = (),
     ) -> None:
         self._pool = pool
         self._action = action
         self._counts = counts
         self._can_process = can_process
+        self._encodings = tuple(encodings)
         self._changed = runtime.condition()
         self._heard: list[Heard] = []
         self._exchange: PartExchange | None = None
@@ -133,7 +138,9 @@ class GrantExchange:
     def _run(self) -> None:
         is_open = False
         try:
-            exchange = PartExchange(self._pool, self._action.location.uri, request_under(self._action))
+            exchange = PartExchange(
+                self._pool, self._action.location.uri, request_under(self._action, self._encodings)
+            )
             with self._changed:
                 self._exchange, is_dropped = exchange, self._is_dropped
             if is_dropped:
@@ -164,7 +171,7 @@ class GrantExchange:
         self, exchange: PartExchange
     ) -> Iterator[tuple[ReadChunk | ReadTrailer, tuple[pa.RecordBatch, ...]]]:
         """What comes, chunk by chunk. Raises `InvalidData` for what cannot be."""
-        tally = GrantTally()
+        tally, is_packed = GrantTally(), exchange.reply.accepted.encoded
         begin = self._action.request.start
         at, seen = (START if self._counts else begin), begin
         parts: list[pa.RecordBatch] = []
@@ -174,8 +181,11 @@ class GrantExchange:
                 yield self._trailer(trailer, tally, at, seen), ()
                 continue
             chunk = known("Chunk", message)
-            tally.add(rows.num_rows)
-            parts.append(rows)
+            shown = [rows]
+            if is_packed:
+                shown = [batch for piece in pieces_in(rows) for batch in unpacked(piece)]
+            tally.add(sum(batch.num_rows for batch in shown))
+            parts += shown
             if not chunk.HasField("end"):
                 with self._changed:  # it stays one chunk for those who count
                     if not self._is_dropped:

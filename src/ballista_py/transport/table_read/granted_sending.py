@@ -85,6 +85,7 @@ def send_granted(
         start, end, rows = piece
         shown = list(_portions(answer, rows, call.message_bytes()))
         for number, batch in enumerate(shown):
+            sent = batch if answer.pack is None else answer.pack(batch)
             if number:
                 credit.take()
                 _require(goes_on())
@@ -94,7 +95,7 @@ def send_granted(
                 said.end.CopyFrom(pb.Position(section=end.section, row=end.row))
                 tally.ends(end)
             with call.sending():
-                writer.write_batch(batch, said.SerializeToString())
+                writer.write_batch(sent, said.SerializeToString())
     answer.done()  # before the Client knows, who then ends the call
     with call.sending():
         writer.write_metadata(tally.message(pieces.at).SerializeToString())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import InvalidData
+from ballista_py.transport.arrow.door import read_rows
 
 PARQUET, VORTEX, ARROW = "parquet", "vortex", "arrow"
 PACKINGS: dict[str, str | None] = {ARROW: None, "arrow+lz4": "lz4", "arrow+zstd": "zstd"}
@@ -91,6 +92,31 @@ def pieces_in(batch: pa.RecordBatch) -> Iterator[SectionPiece]:
         if said["encoding"] not in PACKINGS and said["offset"] + len(data) > said["section_bytes"]:
             raise InvalidData("a node gave bytes of a section from behind its end")
         yield SectionPiece(data=data, gone=None if gone is None else _places(gone), **said)
+
+
+def packing_of(encodings: Sequence[str]) -> str | None:
+    """How a Client likes best to have rows packed as Arrow, of the forms that it takes; None: it has named none.
+
+    >>> packing_of(["parquet", "arrow+lz4", "arrow"]), packing_of(["parquet"])
+    ('arrow+lz4', None)
+    """
+    return next((name for name in encodings if name in PACKINGS), None)
+
+
+def packed_piece(batch: pa.RecordBatch, packing: str) -> SectionPiece:
+    """Rows as a piece, which is an IPC stream by itself."""
+    options = pa.ipc.IpcWriteOptions(compression=PACKINGS[packing])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return SectionPiece(encoding=packing, data=sink.getvalue())
+
+
+def unpacked(piece: SectionPiece) -> list[pa.RecordBatch]:
+    """The rows of such a piece. Raises `InvalidData` for one of another form, and for what is no stream of rows."""
+    if piece.encoding not in PACKINGS:
+        raise InvalidData("a node gave a section in a form that was not asked for")
+    return read_rows(bytes(piece.data), compressed=PACKINGS[piece.encoding] is not None).to_batches()
 
 
 def _places(gone: pa.Array) -> npt.NDArray[np.int64]:
