@@ -19,11 +19,14 @@ import pytest
 from attrs import evolve
 
 from ballista_py import LocalCluster, read_job, scan_ballista
+from ballista_py.agents.agent import Agent
 from ballista_py.agents.partition_search import PartitionSearch
 from ballista_py.errors import BallistaError, ConfigError, SnapshotGone, SqlError, Unauthenticated, Unsupported
+from ballista_py.node.executor.part_server import BUSY_TASKS, PROCESSED_OF_CLIENT
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.store import open_store
 from ballista_py.storage.reads.leases import ReadLeases
+from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.partition_reader import PartExchange
 
 pytestmark = pytest.mark.cluster
@@ -333,6 +336,29 @@ def test_unprocessed_rows_go_on_at_another_executor_where_one_has_died(encodings
             for batch in batches:
                 found += batch["id"].to_pylist()
         assert sorted(found) == list(range(1_200_000))
+
+
+def test_how_busy_executors_are_is_told_with_where_partitions_are(shared, wait_until):
+    shared.create_table("busy", schema=SCHEMA, partition_by=["bucket(1, id)"], primary_key=["id"])
+    shared.ingest("busy", rows_of(0, 600_000))
+    with read_job(url_of(shared), "select id, v + 1 as w, word from busy") as job:
+        (partition,) = job.partitions
+        agent = Agent(partition._source, SystemRuntime())
+
+        def load():
+            (found,) = agent.ask("Locate", pb.Locate(read_id=job.read_id, partitions=[0]), "Located").partitions
+            return found.locations[0].hints.load
+
+        assert load() == 0
+        open_reads = [partition.batches() for _ in range(PROCESSED_OF_CLIENT)]
+        for batches in open_reads:
+            next(batches)
+        share = 100 * PROCESSED_OF_CLIENT // BUSY_TASKS
+        wait_until(lambda: load() == share)
+        for batches in open_reads:
+            batches.close()
+        wait_until(lambda: load() == 0)
+        agent.close()
 
 
 @pytest.fixture(scope="module")

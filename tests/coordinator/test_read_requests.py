@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.reads.answers import ReadAnswers
 from ballista_py.coordinator.reads.changes import EVERY_FILE
 from ballista_py.coordinator.reads.places import TablePlaces
 from ballista_py.coordinator.reads.service import TableReads
@@ -17,6 +18,7 @@ from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.reads.files import PartFile, ReadFiles
 from ballista_py.transport.security.signed_tickets import TicketSigner
+from ballista_py.transport.table_read.messages import pb
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
 
 SCHEMA = pa.schema([("a", pa.int8())])
@@ -58,6 +60,23 @@ def files_of(plan):
         columns=("a",),
         given=SCHEMA,
     )
+
+
+def test_how_busy_executors_are_is_told_with_where_they_are(reads):
+    view = ClusterView(
+        catalog=Catalog(tables={}, maps={}),
+        members=frozenset({("a", "1"), ("b", "2")}),
+        addresses={"a": "a:1", "b": "b:1"},
+        locations={"a": "grpc://a:1", "b": "grpc://b:1"},
+    )
+    reads.queries.views.refresh = lambda names: view
+    reads.loads = lambda: {"b": 75, "gone": 30}
+    read_id, _ = reads.leases.take(files_of("select a from t"), "ada", reads.runtime.monotonic_ms())
+    (part,) = reads.located(read_id, [0], "ada")
+    assert dict(zip(part.locations, part.loads, strict=True)) == {"grpc://a:1": 0, "grpc://b:1": 75}
+    located = ReadAnswers(reads).locate(pb.Locate(read_id=read_id, partitions=[0]), "ada")
+    (said,) = located.partitions
+    assert {one.uri: one.hints.load for one in said.locations} == {"grpc://a:1": 0, "grpc://b:1": 75}
 
 
 def test_where_parts_are_is_told_by_one_look_at_the_lease(reads, store):

@@ -190,6 +190,21 @@ def test_an_executor_with_much_to_do_processes_nothing_and_gives_rows_as_they_ar
     assert isinstance(parts.open_part(request(runtime, True), None), PartAnswer)
 
 
+def test_how_busy_an_executor_is_is_told_by_what_it_computes(parts, runtime):
+    assert parts.load() == 0
+    for _ in range(BUSY_TASKS // 2):
+        parts.tasks.begin("leg", "select 1")
+    plain = parts.open_part(request(runtime, False), Call())
+    assert parts.load() == 50
+    processed = parts.open_part(request(runtime, True), Call())
+    assert parts.load() == 50 + 100 // BUSY_TASKS
+    for _ in range(BUSY_TASKS):
+        parts.tasks.begin("leg", "select 1")
+    assert parts.load() == 100
+    for answer in (plain, processed):
+        answer.cancel()
+
+
 def test_rows_that_have_no_room_are_put_on_hold_and_what_is_over_gives_its_room_back(parts, runtime, monkeypatch):
     monkeypatch.setattr(part_server, "ROOM_MS", 1.0)
     parts.reads = Held(700 << 10)

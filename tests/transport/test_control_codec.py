@@ -42,6 +42,7 @@ HEARTBEAT = Heartbeat(
     sequence=2**40,
     lapsed=True,
     admitted=True,
+    load=75,
     held=(
         HeldPartitions(
             table="t",

@@ -62,6 +62,11 @@ def test_what_none_says_of_its_partitions_is_refused(field, value):
         checked(evolve(BEAT, held=(HELD, evolve(HELD, **{field: value}))))
 
 
+@pytest.mark.parametrize(("said", "taken"), [(0, 0), (100, 100), (101, 100), (2**32 - 1, 100)])
+def test_nobody_is_busier_than_busy(said, taken):
+    assert checked(evolve(BEAT, load=said)).load == taken
+
+
 def test_what_nobody_relies_on_is_left_out_where_it_makes_no_sense():
     odd = evolve(
         HELD,

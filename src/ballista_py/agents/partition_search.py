@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PATIENCE_MS = 60_000.0
 LOOK_AGAIN_MS = 100.0
+HALF_BUSY, QUARTER_BUSY = 50, 25  # percent
 _HERE = ("127.", "localhost:", "[::1]:")
 
 Chunks = Iterator[tuple[Position, pa.RecordBatch]]
@@ -174,7 +175,21 @@ class PartitionSearch:
             raise InvalidData("a scheduler did not say where the partition of the read job is served") from None
         finally:
             agent.close()
-        self._locations, self._ticket = tuple(location.uri for location in found.locations), found.ticket
+        self._locations = tuple(location.uri for location, _ in preferred(found.locations))
+        self._ticket = found.ticket
+
+
+def preferred(locations: Iterable[Any]) -> list[tuple[Any, int]]:
+    """Locations as they are to be asked, each with its rank; of one rank each is as good as another.
+
+    A Server that was half busy ranks with those of the next priority, and a full one behind these.
+
+    >>> hints = pb.ServingHints(load=60), pb.ServingHints(priority=1, load=10), pb.ServingHints(load=100)
+    >>> [(one.hints.load, rank) for one, rank in preferred(pb.Location(hints=one) for one in hints)]
+    [(10, 1), (60, 1), (100, 2)]
+    """
+    ranked = [(one, one.hints.priority + one.hints.load // HALF_BUSY) for one in locations]
+    return sorted(ranked, key=lambda one: (one[1], one[0].hints.load // QUARTER_BUSY))
 
 
 def _next(at: Position, begins: Position, rows: int) -> Position:

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from ballista_py.agents.agent import Agent, ReadSource
 from ballista_py.agents.done_here import done_here
-from ballista_py.agents.partition_search import PartitionSearch
+from ballista_py.agents.partition_search import PartitionSearch, preferred
 from ballista_py.errors import BallistaError, ConfigError, InvalidData
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
@@ -148,13 +148,13 @@ class ReadJob:
                 plan=one.plan,
                 relation=one.relation,
                 passes_rows=one.passes_rows,
-                locations=tuple(location.uri for location in part.locations),
+                locations=tuple(location.uri for location, _ in preferred(part.locations)),
                 ticket=part.ticket,
                 encodings=encodings,
                 never_processed=bool(part.locations)
                 and all(one.hints.behaviour == pb.BEHAVIOUR_ALWAYS_REFUSE for one in part.locations),
                 section_rows=_section_rows(part) if one.row_by_row else (),
-                priorities=tuple(location.hints.priority for location in part.locations),
+                priorities=tuple(rank for _, rank in preferred(part.locations)),
             )
             for part in one.partitions
         )

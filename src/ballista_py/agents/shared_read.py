@@ -8,6 +8,7 @@ import pyarrow as pa
 from attrs import evolve, field, frozen
 
 from ballista_py.agents.agent import Agent, ReadSource
+from ballista_py.agents.partition_search import preferred
 from ballista_py.errors import BallistaError, ConfigError, InvalidData, SnapshotGone, TransportError
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
@@ -251,7 +252,7 @@ class SharedRead:
             return None  # the worker asks again
         if len(found) != 1 or found[0].number != asked.partition:
             raise InvalidData("a scheduler did not say where the partition of the read job is served")
-        at = [ReadLocation(uri=one.uri, priority=one.hints.priority) for one in found[0].locations]
+        at = [ReadLocation(uri=one.uri, priority=rank) for one, rank in preferred(found[0].locations)]
         with self._lock:
             return self._agent.replanned(asked, self.job.read_id, found[0].ticket, at)
 

@@ -12,7 +12,7 @@ from tests.transport.conftest import HandClock
 
 from ballista_py.agents import partition_search
 from ballista_py.agents.agent import ReadSource
-from ballista_py.agents.read_job import ReadPartition
+from ballista_py.agents.read_job import ReadJob, ReadPartition
 from ballista_py.errors import InvalidData, TryLater
 from ballista_py.transport.flight_sql.legs import PartsService
 from ballista_py.transport.security.access import PARTS
@@ -79,6 +79,47 @@ def partition(serve, busy, monkeypatch):
 def test_what_no_server_has_time_to_process_is_processed_by_the_client(partition, busy):
     assert partition.to_table()["n"].to_pylist() == [2, 3, 4]
     assert busy.asked == 2
+
+
+def place(name, priority=0, load=0):
+    return pb.Location(uri=name, hints=pb.ServingHints(priority=priority, load=load))
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ([("own", 0, 0), ("copy", 1, 0)], [("own", 0), ("copy", 1)]),
+        ([("own", 0, 49), ("copy", 1, 0)], [("own", 0), ("copy", 1)]),
+        ([("own", 0, 50), ("copy", 1, 0)], [("copy", 1), ("own", 1)]),
+        ([("own", 0, 100), ("copy", 1, 49)], [("copy", 1), ("own", 2)]),
+        ([("own", 0, 100), ("copy", 1, 100)], [("own", 2), ("copy", 3)]),
+        ([("a", 0, 10), ("b", 0, 0), ("c", 0, 24)], [("a", 0), ("b", 0), ("c", 0)]),
+        ([("a", 0, 30), ("b", 0, 0)], [("b", 0), ("a", 0)]),
+    ],
+)
+def test_of_servers_that_have_the_same_a_less_busy_one_is_asked_first(said, asked):
+    found = partition_search.preferred([place(*one) for one in said])
+    assert [(one.uri, rank) for one, rank in found] == asked
+
+
+def test_a_read_job_has_its_locations_as_they_are_to_be_asked(partition):
+    schema = ROWS.schema.serialize().to_pybytes()
+    part = pb.Partition(number=0, ticket=b"{}", locations=[place("own", 0, 100), place("copy", 1, 0)])
+    one = pb.Slice(schema=schema, base_schema=schema, partitions=[part])
+    job = ReadJob(partition._source, None, pb.Slices(read_id="r", schema=schema, slices=[one]), HandClock())
+    assert (job.partitions[0].locations, job.partitions[0].priorities) == (("copy", "own"), (1, 2))
+
+
+def test_whoever_asks_again_asks_the_less_busy_one(partition, busy, monkeypatch):
+    (uri,) = partition.locations
+    found = pb.Located(
+        partitions=[pb.Partition(ticket=b"{}", locations=[place("grpc://a:1", 0, 100), place(uri, 1)])]
+    )
+    scheduler = SimpleNamespace(ask=lambda *_: found, close=lambda: None)
+    monkeypatch.setattr(partition_search, "Agent", lambda *_: scheduler)
+    search = partition_search.PartitionSearch(partition, Waited())
+    search._look_again(1e12)
+    assert search._locations == (uri, "grpc://a:1")
 
 
 @pytest.mark.parametrize(

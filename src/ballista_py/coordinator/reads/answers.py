@@ -192,9 +192,14 @@ def _partitions(parts: Iterable[PlacedPart], former: Sequence[int] = ()) -> list
             bytes=part.data_bytes,
             sections=part.sections,
             locations=[
-                pb.Location(uri=uri, hints=pb.ServingHints(priority=priority, behaviour=_behaviour(part)))
-                for priority, uri in zip(
-                    part.priorities or range(len(part.locations)), part.locations, strict=True
+                pb.Location(
+                    uri=uri, hints=pb.ServingHints(priority=priority, behaviour=_behaviour(part), load=load)
+                )
+                for priority, uri, load in zip(
+                    part.priorities or range(len(part.locations)),
+                    part.locations,
+                    part.loads or (0,) * len(part.locations),
+                    strict=True,
                 )
             ],
             ticket=part.ticket,

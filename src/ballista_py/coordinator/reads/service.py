@@ -6,7 +6,7 @@ The rows never pass a scheduler. What a job needs lies on the store, so any sche
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ class PlacedPart:
 
     One that is never `processed` is given as it lies in its files.
     `section_rows` are missing for one section, which has all rows, and for more than `MAX_SECTIONS`. Of locations with
-    one of the `priorities` each is as good as another.
+    one of the `priorities` each is as good as another; `loads` are how busy they were a moment ago, in percent.
     """
 
     number: int
@@ -65,6 +65,7 @@ class PlacedPart:
     processed: bool = True
     section_rows: tuple[int, ...] = ()
     priorities: tuple[int, ...] = ()
+    loads: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -83,13 +84,14 @@ class PlannedRead:
 
 @define
 class TableReads:
-    """Safe to share between threads. `tickets` make what executors ask for."""
+    """Safe to share between threads. `tickets` make what executors ask for, `loads` tell how busy each of them is."""
 
     queries: QueryService
     store: ConditionalStore
     runtime: Runtime
     tickets: TicketSigner
     run_all: RunAll = map
+    loads: Callable[[], Mapping[str, int]] = dict
     leases: ReadLeases = field(init=False)
     snapshots: Snapshots = field(init=False)
 
@@ -201,7 +203,8 @@ class TableReads:
         table = view.catalog.tables.get(files.table)
         pmap = view.catalog.maps.get(files.table)
         is_there = table is not None and pmap is not None and table.folder == files.folder
-        known = self._locations(view)
+        known, loads = self._locations(view), self.loads()
+        load_at = {uri: loads.get(name, 0) for name, uri in known.items()}
         anybody = [known[name] for name, _ in sorted(view.members) if name in known]
         numbers, where, priorities, tickets = list(numbers), {}, {}, []
         for number in numbers:
@@ -211,6 +214,9 @@ class TableReads:
             priorities[number] = (0,) * len(owning) + (1,) * (len(where[number]) - len(owning))
             # What nobody holds any more, anybody reads from the store.
             anywhere = not where[number]
+            if anywhere:
+                where[number] = turned(anybody, number)
+                priorities[number] = (0,) * len(anybody)
             ticket = ReadTicket(read_id=read_id, digest=digest, part=number, client=client, anywhere=anywhere)
             tickets.append(ticket.to_json())
         return tuple(
@@ -219,9 +225,10 @@ class TableReads:
                 rows=sum([one.file.rows for one in files.parts[number]]),
                 data_bytes=sum([one.file.bytes_to_read for one in files.parts[number]]),
                 sections=len(files.parts[number]),
-                locations=tuple(where[number] or turned(anybody, number)),
+                locations=tuple(where[number]),
                 section_rows=_section_rows(files.parts[number]),
-                priorities=priorities[number] or (0,) * len(anybody),
+                priorities=priorities[number],
+                loads=tuple([load_at[uri] for uri in where[number]]),
                 ticket=to_json(signed),
             )
             for number, signed in zip(numbers, self.tickets.issue_all(tickets), strict=True)

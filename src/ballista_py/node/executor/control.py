@@ -32,7 +32,7 @@ class ExecutorControl:
     """The executor `node_id` at its end of the control streams.
 
     `poke` lets the holder tick at once. `allocate` asks a scheduler for a share of what waits, once an instance, as
-    soon as it has a lease; it must not wait for the answer.
+    soon as it has a lease; it must not wait for the answer. `load` is how much is computed here, in percent.
     """
 
     node_id: str
@@ -42,11 +42,12 @@ class ExecutorControl:
     metrics: NodeMetrics
     poke: Callable[[], None]
     allocate: Callable[[], None]
+    load: Callable[[], int] = lambda: 0
     _allocated: str = field(default="", init=False)
 
     def heartbeat(self) -> Heartbeat:
         """What this executor says to every scheduler."""
-        return self.lease.heartbeat(self.holder.held())
+        return self.lease.heartbeat(self.holder.held(), self.load())
 
     def report(self, tasks: int) -> NodeReport:
         """How this executor is, and what it did last."""

@@ -98,7 +98,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         taken.staged = partitions.staged
         answers.partitions = partitions
         failures: list[BallistaError] = []
-        control = _start_control(ground, links, partitions, failures.append)
+        control = _start_control(ground, links, partitions, failures.append, parts.load)
         observe_executor(
             ground.metrics,
             tasks=ground.tasks,
@@ -230,6 +230,7 @@ def _start_control(
     links: _Links,
     partitions: ExecutorPartitions,
     foreign: Callable[[BallistaError], None],
+    load: Callable[[], int],
 ) -> ControlClient:
     """Hold what schedulers want held, and tell each of them what that is.
 
@@ -275,6 +276,7 @@ def _start_control(
             metrics=ground.metrics,
             poke=holding.poke,
             allocate=lambda: spawn(allocate),
+            load=load,
         ),
         workers,
         runtime,

@@ -86,6 +86,11 @@ class ExecutorParts:
         if self.reads is not None:
             self.grants.tick(self.reads.lease)
 
+    def load(self) -> int:
+        """How much is computed here, in percent of `BUSY_TASKS`; at 100 nothing more is processed for anybody."""
+        with self._lock:
+            return min(100, 100 * self._computed() // BUSY_TASKS)
+
     def shown(self) -> dict[str, int]:
         """The exchanges that are open under grants now, and of how many grants something is remembered."""
         return {"exchanges": self.grants.exchanges, "grants": self.grants.served.remembered}
@@ -187,8 +192,11 @@ class ExecutorParts:
     def _refuses(self, client: str) -> bool:
         """Whether nothing more is processed for a client now."""
         own = sum(processed for other, processed in self._opened.values() if other == client)
-        computed = self.tasks.running() - sum(not processed for _, processed in self._opened.values())
-        return own >= PROCESSED_OF_CLIENT or computed >= BUSY_TASKS
+        return own >= PROCESSED_OF_CLIENT or self._computed() >= BUSY_TASKS
+
+    def _computed(self) -> int:
+        """What computes anything; who is given rows as they are does not."""
+        return max(0, self.tasks.running() - sum(not processed for _, processed in self._opened.values()))
 
     def _placed(self, place: object, client: str, process: bool) -> TooBusy | OnHold | None:
         """Take the place of an exchange, or say why there is none."""

@@ -369,7 +369,7 @@ def _services(
         TicketSigner(purpose=purpose, cluster_id=ground.cluster_id, runtime=runtime, tls=config.node_tls())
         for purpose in (READ_PURPOSE, WRITE_PURPOSE)
     )
-    reads = TableReads(queries, ground.store, runtime, read_tickets, tools.run_all)
+    reads = TableReads(queries, ground.store, runtime, read_tickets, tools.run_all, core.registry.loads)
     spark = SparkQueries(queries, tools.spark, runtime, config.max_merge_bytes)
     statements = FlightSqlStatements(queries, tools.engine, writes=writes, tickets=tickets, figures=ground.metrics)
     runs = JobRuns(queries, writes, spark, statements, ground.tasks)

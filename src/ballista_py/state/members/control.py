@@ -63,7 +63,8 @@ class Heartbeat:
     """Sent to every scheduler. `sequence` counts the heartbeats of this process.
 
     `lapsed` says that it has no valid lease now; `admitted` that this instance had one before, so that a
-    cluster which does not know it must have declared it lost.
+    cluster which does not know it must have declared it lost. `load` is how much it computes, in percent of what it
+    takes on at most; nobody relies on it.
     """
 
     executor: ExecutorInfo
@@ -71,6 +72,7 @@ class Heartbeat:
     lapsed: bool
     admitted: bool = False
     held: tuple[HeldPartitions, ...] = ()
+    load: int = 0
 
 
 @frozen(kw_only=True)

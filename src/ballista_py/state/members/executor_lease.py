@@ -80,7 +80,7 @@ class ExecutorLease:
         """Who this executor is now."""
         return self._standing.info
 
-    def heartbeat(self, held: Sequence[HeldPartitions] = ()) -> Heartbeat:
+    def heartbeat(self, held: Sequence[HeldPartitions] = (), load: int = 0) -> Heartbeat:
         """The next heartbeat, to be sent at once. Raises `Fenced` while the instance is lost and not rejoined."""
         with self._lock:
             standing = self._standing
@@ -100,6 +100,7 @@ class ExecutorLease:
                 lapsed=now_ms >= standing.until_ms,
                 admitted=standing.admitted,
                 held=tuple(held),
+                load=load,
             )
 
     def answered(self, answer: Grant | Refusal) -> bool:

@@ -225,6 +225,10 @@ class ExecutorRegistry:
             now_ms = self._runtime.monotonic_ms()
             return tuple(known.newest for _, known in sorted(self._known.items()) if self._hears(known, now_ms))
 
+    def loads(self) -> dict[str, int]:
+        """How much each executor computed when it was heard last, in percent, by executor id."""
+        return {heartbeat.executor.executor_id: heartbeat.load for heartbeat in self.newest()}
+
     def leave(self, executor_id: str, instance_id: str) -> None:
         """Remove an executor that has stopped serving for good and says so; its partitions are orphans at once.
 

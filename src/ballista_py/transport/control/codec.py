@@ -100,6 +100,7 @@ def heartbeat_to_message(
             lapsed=heartbeat.lapsed,
             admitted=heartbeat.admitted,
             held=[of_one(held) for held in heartbeat.held],
+            load=heartbeat.load,
         )
     )
 
@@ -126,6 +127,7 @@ def heartbeat_from_message(
         lapsed=heartbeat.lapsed,
         admitted=heartbeat.admitted,
         held=of_all(heartbeat.held),
+        load=heartbeat.load,
     )
 
 

@@ -15,6 +15,7 @@ MAX_NAME = 1_024
 MAX_REASON = 4_096
 MAX_LABELS = 64
 MAX_CAPACITY = 1e6
+MAX_LOAD = 100  # percent
 MAX_REPORTED_TASKS = 1_000
 MAX_TASK_TEXT = 1_024
 MAX_METRICS_BYTES = 4 << 20
@@ -35,7 +36,7 @@ def checked_sender(heartbeat: Heartbeat) -> Heartbeat:
     """As `checked`, without what is said of tables."""
     _executor(heartbeat.executor)
     _number("the sequence", heartbeat.sequence)
-    return heartbeat
+    return evolve(heartbeat, load=min(heartbeat.load, MAX_LOAD)) if heartbeat.load > MAX_LOAD else heartbeat
 
 
 def checked_held(held: HeldPartitions) -> HeldPartitions:

@@ -253,18 +253,20 @@ class ExecutorInfo(_message.Message):
     def __init__(self, executor_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., data_address: _Optional[str] = ..., capacity: _Optional[float] = ..., labels: _Optional[_Mapping[str, str]] = ..., parts_location: _Optional[str] = ..., engine: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("executor", "sequence", "lapsed", "admitted", "held")
+    __slots__ = ("executor", "sequence", "lapsed", "admitted", "held", "load")
     EXECUTOR_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAPSED_FIELD_NUMBER: _ClassVar[int]
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     executor: ExecutorInfo
     sequence: int
     lapsed: bool
     admitted: bool
     held: _containers.RepeatedCompositeFieldContainer[HeldPartitions]
-    def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., sequence: _Optional[int] = ..., lapsed: _Optional[bool] = ..., admitted: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldPartitions, _Mapping]]] = ...) -> None: ...
+    load: int
+    def __init__(self, executor: _Optional[_Union[ExecutorInfo, _Mapping]] = ..., sequence: _Optional[int] = ..., lapsed: _Optional[bool] = ..., admitted: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldPartitions, _Mapping]]] = ..., load: _Optional[int] = ...) -> None: ...
 
 class HeldPartitions(_message.Message):
     __slots__ = ("table", "revision", "active", "epochs", "loaded", "failed", "rows", "bytes", "ranges", "parting")

@@ -181,14 +181,16 @@ class Location(_message.Message):
     def __init__(self, uri: _Optional[str] = ..., hints: _Optional[_Union[ServingHints, _Mapping]] = ...) -> None: ...
 
 class ServingHints(_message.Message):
-    __slots__ = ("priority", "behaviour", "parallelism")
+    __slots__ = ("priority", "behaviour", "parallelism", "load")
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOUR_FIELD_NUMBER: _ClassVar[int]
     PARALLELISM_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     priority: int
     behaviour: Behaviour
     parallelism: int
-    def __init__(self, priority: _Optional[int] = ..., behaviour: _Optional[_Union[Behaviour, str]] = ..., parallelism: _Optional[int] = ...) -> None: ...
+    load: int
+    def __init__(self, priority: _Optional[int] = ..., behaviour: _Optional[_Union[Behaviour, str]] = ..., parallelism: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
 
 class Renew(_message.Message):
     __slots__ = ("read_id",)
@@ -227,7 +229,7 @@ class Closed(_message.Message):
     def __init__(self) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("ticket", "process", "begin", "token", "ancestors", "attempt", "encodings", "needs_order")
+    __slots__ = ("ticket", "process", "begin", "token", "ancestors", "attempt", "encodings", "only_matching", "needs_order")
     TICKET_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     BEGIN_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +237,7 @@ class Request(_message.Message):
     ANCESTORS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ENCODINGS_FIELD_NUMBER: _ClassVar[int]
+    ONLY_MATCHING_FIELD_NUMBER: _ClassVar[int]
     NEEDS_ORDER_FIELD_NUMBER: _ClassVar[int]
     ticket: bytes
     process: bool
@@ -243,8 +246,9 @@ class Request(_message.Message):
     ancestors: _containers.RepeatedScalarFieldContainer[str]
     attempt: int
     encodings: _containers.RepeatedScalarFieldContainer[str]
+    only_matching: bool
     needs_order: bool
-    def __init__(self, ticket: _Optional[bytes] = ..., process: _Optional[bool] = ..., begin: _Optional[_Union[Position, _Mapping]] = ..., token: _Optional[str] = ..., ancestors: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., encodings: _Optional[_Iterable[str]] = ..., needs_order: _Optional[bool] = ...) -> None: ...
+    def __init__(self, ticket: _Optional[bytes] = ..., process: _Optional[bool] = ..., begin: _Optional[_Union[Position, _Mapping]] = ..., token: _Optional[str] = ..., ancestors: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., encodings: _Optional[_Iterable[str]] = ..., only_matching: _Optional[bool] = ..., needs_order: _Optional[bool] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("section", "row")
