@@ -349,7 +349,7 @@ def test_how_busy_executors_are_is_told_with_where_partitions_are(shared, wait_u
             (found,) = agent.ask("Locate", pb.Locate(read_id=job.read_id, partitions=[0]), "Located").partitions
             return found.locations[0].hints.load
 
-        assert load() == 0
+        wait_until(lambda: load() == 0)
         open_reads = [partition.batches() for _ in range(PROCESSED_OF_CLIENT)]
         for batches in open_reads:
             next(batches)

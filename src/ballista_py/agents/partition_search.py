@@ -93,27 +93,34 @@ class PartitionSearch:
         if wanted.passes_rows:
             yield from self._passed()
             return
-        rows = pa.RecordBatchReader.from_batches(wanted.base_schema, self.unprocessed())
+        matching = (batch for _, batch in self.placed(only_matching=True))
+        rows = pa.RecordBatchReader.from_batches(wanted.base_schema, matching)
         yield from conformed(iter(done_here(wanted.plan, wanted.relation, rows).to_batches()), wanted.schema)
 
     def unprocessed(self) -> Iterator[pa.RecordBatch]:
         """The columns that the plan needs, of all rows, in the order of the files, from however many Servers."""
         return (batch for _, batch in self.placed())
 
-    def placed(self) -> Chunks:
-        """The same, each batch with where it begins."""
+    def placed(self, *, only_matching: bool = False) -> Chunks:
+        """The same, each batch with where it begins; `only_matching`: rows that count for nothing in the plan may be
+        missing."""
         at, until_ms = START, self.runtime.monotonic_ms() + PATIENCE_MS
         with self.partition._source.pool(self.runtime, of_nodes=True) as pool:
             while True:
                 for uri in self._locations:
                     begin = pb.Position(section=at.section, row=at.row)
-                    asked = pb.Request(ticket=self._ticket, begin=begin, encodings=self._encodings())
+                    asked = pb.Request(
+                        ticket=self._ticket,
+                        begin=begin,
+                        encodings=self._encodings(),
+                        only_matching=only_matching,
+                    )
                     exchange = self._accepted(pool, uri, asked)
                     if exchange is None:
                         continue
                     try:
-                        for begins, batch in self._rows_of(exchange, at):
-                            at = _next(at, begins, batch.num_rows)
+                        for begins, batch in self._rows_of(exchange, at, only_matching):
+                            at = _next(at, begins, batch.num_rows, may_skip=only_matching)
                             until_ms = self.runtime.monotonic_ms() + PATIENCE_MS
                             yield begins, _of_schema(batch, self.partition.base_schema)
                         return
@@ -121,10 +128,10 @@ class PartitionSearch:
                         self._pass_over(error, uri)
                 self._look_again(until_ms)
 
-    def _rows_of(self, exchange: PartExchange, begin: Position) -> Chunks:
+    def _rows_of(self, exchange: PartExchange, begin: Position, only_matching: bool) -> Chunks:
         if not exchange.reply.accepted.encoded:
             return exchange.chunks()
-        return rows_of_pieces(exchange.chunks(), self.partition.base_schema, begin)
+        return rows_of_pieces(exchange.chunks(), self.partition.base_schema, begin, may_skip=only_matching)
 
     def _accepted(self, pool: FlightPool, uri: str, request: Any) -> PartExchange | None:
         """The exchange with a Server that accepts; None for one that does not."""
@@ -192,13 +199,15 @@ def preferred(locations: Iterable[Any]) -> list[tuple[Any, int]]:
     return sorted(ranked, key=lambda one: (one[1], one[0].hints.load // QUARTER_BUSY))
 
 
-def _next(at: Position, begins: Position, rows: int) -> Position:
-    """Where rows go on. Raises `InvalidData` for a chunk that does not begin where the one before has ended.
+def _next(at: Position, begins: Position, rows: int, *, may_skip: bool = False) -> Position:
+    """Where rows go on. Raises `InvalidData` for a chunk that does not begin where the one before has ended, or behind
+    that if it `may_skip` rows.
 
     >>> _next(Position(0, 4), Position(0, 4), 3), _next(Position(0, 4), Position(1, 0), 3)
     (Position(section=0, row=7), Position(section=1, row=3))
     """
-    if begins != at and (begins.section <= at.section or begins.row):
+    is_next = begins == at or (begins.section > at.section and not begins.row)
+    if not is_next and not (may_skip and begins > at):
         raise InvalidData("a node gave rows from another place than they were asked for: read again")
     return Position(begins.section, begins.row + rows)
 

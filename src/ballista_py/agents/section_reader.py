@@ -31,9 +31,14 @@ Chunks = Iterator[tuple[Position, pa.RecordBatch]]
 
 
 def rows_of_pieces(
-    chunks: Iterable[tuple[Position, pa.RecordBatch]], schema: pa.Schema, begin: Position
+    chunks: Iterable[tuple[Position, pa.RecordBatch]],
+    schema: pa.Schema,
+    begin: Position,
+    *,
+    may_skip: bool = False,
 ) -> Chunks:
-    """The rows of the sections whose pieces come, from `begin` on, each batch with where it begins.
+    """The rows of the sections whose pieces come, from `begin` on, each batch with where it begins. A Server `may_skip`
+    row groups.
 
     Raises `InvalidData` for pieces that make no sections, and what reading them raises.
     """
@@ -43,7 +48,7 @@ def rows_of_pieces(
             if at.section != section or file is None:
                 if file is not None and not file.is_read:
                     raise InvalidData("a node began a section before all pieces of the one before were there")
-                section, file = at.section, _begun(piece, schema)
+                section, file = at.section, _begun(piece, schema, may_skip)
             skipped = begin.row if section == begin.section else 0
             for row, rows in file.rows(piece, at.row):
                 cut = max(0, skipped - row)
@@ -53,13 +58,13 @@ def rows_of_pieces(
         raise InvalidData("a node ended before all pieces of a section were there")
 
 
-def _begun(piece: SectionPiece, schema: pa.Schema) -> _Packed | _Parquet | _Whole:
+def _begun(piece: SectionPiece, schema: pa.Schema, may_skip: bool) -> _Packed | _Parquet | _Whole:
     if piece.encoding in PACKINGS:
         return _Packed(schema)
     memory = _Memory(piece.section_bytes)
     gone = NO_PLACES if piece.gone is None else piece.gone
     return (
-        _Parquet(schema, memory, gone)
+        _Parquet(schema, memory, gone, may_skip)
         if piece.encoding == PARQUET
         else _Whole(piece.encoding, schema, memory, gone)
     )
@@ -125,9 +130,11 @@ class _Parquet:
     schema: pa.Schema
     memory: _Memory
     gone: Places
+    may_skip: bool = False
     is_read: bool = False
     _file: Any = None
     _groups: list[tuple[int, GroupRanges]] = field(init=False, factory=list)
+    _starts: list[int] = field(init=False, factory=list)  # of these row groups, and the end of the last one
     _next: int = 0
 
     def rows(self, piece: SectionPiece, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -141,10 +148,12 @@ class _Parquet:
             if piece.stop == piece.first:
                 self.is_read = self._next == len(self._groups)
                 return
+            if self.may_skip:
+                self._next = max(self._next, self._place(piece))
             yield from self._group(piece, at)
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
             raise DocumentUnreadable("a data file that a node sent is damaged, or no Parquet file") from error
-        self.is_read = self._next == len(self._groups)
+        self.is_read = self.may_skip or self._next == len(self._groups)
 
     def _opened(self, piece: SectionPiece) -> bool:
         """Open the file once its footer is there."""
@@ -158,17 +167,21 @@ class _Parquet:
         groups = group_ranges(self._file.metadata, self.schema.names, size)
         self._groups = [(number, group) for number, group in enumerate(groups) if group.rows]
         rows = np.cumsum([0, *(group.rows for _, group in self._groups)])
-        (found,) = np.nonzero(rows == piece.first)
-        if not len(found):
-            raise InvalidData("a node gave rows of a section that begin amid a row group")
-        self._next = int(found[-1])
+        self._starts = rows.tolist()
+        self._next = self._place(piece)
         return True
+
+    def _place(self, piece: SectionPiece) -> int:
+        """Which row group a piece belongs to, of those that have rows."""
+        if piece.first not in self._starts:
+            raise InvalidData("a node gave rows of a section that begin amid a row group")
+        return self._starts.index(piece.first)
 
     def _group(self, piece: SectionPiece, at: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         if self._next >= len(self._groups):
             raise InvalidData("a node gave more row groups of a section than it has")
         number, group = self._groups[self._next]
-        if piece.stop - piece.first != group.rows:
+        if piece.stop - piece.first != group.rows or piece.first != self._starts[self._next]:
             raise InvalidData("a node gave other row groups of a section than it has")
         if not are_within(group.ranges, self.memory.held):
             raise InvalidData("a node did not send all pieces of a section")

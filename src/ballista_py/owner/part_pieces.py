@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ballista_py.errors import DocumentUnreadable, SchemaMismatch
+from ballista_py.sql.prune.file_bounds import Condition, columns_of, may_pass
 from ballista_py.storage.formats.columns import columns_to_read
 from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.parquet_ranges import TAIL_BYTES, GroupRanges, footer_range, group_ranges
+from ballista_py.storage.formats.statistics import group_bounds
 from ballista_py.storage.held.cache import LocalCopy
 from ballista_py.transport.table_read.pieces import (
     ARROW,
@@ -29,9 +31,11 @@ Located = Iterator[tuple[int, SectionPiece]]
 """Pieces, each with the number of the row at which what it belongs to begins, of those that are left."""
 
 
-def file_pieces(copy: LocalCopy, base: pa.Schema, begin: int, encodings: Sequence[str]) -> Located | None:
+def file_pieces(
+    copy: LocalCopy, base: pa.Schema, begin: int, encodings: Sequence[str], condition: Condition = ()
+) -> Located | None:
     """The bytes of a file that are needed to read the columns `base` of its rows from the row `begin` on (of those that
-    are left), or from a few before.
+    are left), or from a few before. Row groups whose statistics say that no row passes the `condition` are left out.
 
     None where the Client does not take the file's format, or would have to know more than that: the file lacks a
     column, or has one by another name or type. Raises `DocumentUnreadable` for a damaged file.
@@ -39,7 +43,7 @@ def file_pieces(copy: LocalCopy, base: pa.Schema, begin: int, encodings: Sequenc
     if copy.format not in encodings or len(copy.gone) > MAX_GONE:
         return None
     if copy.format == PARQUET:
-        return _of_parquet(copy, base, begin)
+        return _of_parquet(copy, base, begin, condition)
     return _whole(copy, base) if copy.format == VORTEX else None
 
 
@@ -50,7 +54,7 @@ def packed_pieces(batches: Iterable[tuple[int, pa.RecordBatch]], encodings: Sequ
         yield at, packed_piece(batch, packing)
 
 
-def _of_parquet(copy: LocalCopy, base: pa.Schema, begin: int) -> Located | None:
+def _of_parquet(copy: LocalCopy, base: pa.Schema, begin: int, condition: Condition) -> Located | None:
     try:
         with pq.ParquetFile(copy.path, memory_map=True) as file:
             metadata, held = file.metadata, file.schema_arrow
@@ -62,22 +66,38 @@ def _of_parquet(copy: LocalCopy, base: pa.Schema, begin: int) -> Located | None:
         size = opened.seek(0, 2)
         opened.seek(size - TAIL_BYTES)
         footer = footer_range(size, opened.read(TAIL_BYTES))
-    return _parquet(copy, size, footer, group_ranges(metadata, base.names, size), begin)
+    groups = group_ranges(metadata, base.names, size)
+    tested = pa.schema([field for field in base if field.name in columns_of(condition)])
+    kept = [
+        not condition or may_pass(condition, group.rows, group_bounds(metadata, number, tested))
+        for number, group in enumerate(groups)
+    ]
+    return _parquet(copy, size, footer, groups, kept, begin)
 
 
 def _parquet(
-    copy: LocalCopy, size: int, footer: tuple[int, int], groups: Sequence[GroupRanges], begin: int
+    copy: LocalCopy,
+    size: int,
+    footer: tuple[int, int],
+    groups: Sequence[GroupRanges],
+    kept: Sequence[bool],
+    begin: int,
 ) -> Located:
     stops = np.cumsum([group.rows for group in groups], dtype=np.int64)
     left = stops - np.searchsorted(copy.gone, stops)  # rows before the end of each group that are left
     start = int(np.searchsorted(left, begin, side="right"))
+    sent = [number for number in range(start, len(groups)) if kept[number]]
+    if not sent and not all(kept):
+        return
+    start = sent[0] if sent else start
     first = int(stops[start - 1]) if start else 0
     at = int(left[start - 1]) if start else 0
     with open(copy.path, "rb") as file:
         for number, (offset, data) in enumerate(_cut(file, [footer])):
             gone = copy.gone if not number else None
             yield at, _parquet_piece(offset, data, first, first, size, gone)
-        for number in range(start, len(groups)):
+        for number in sent:
+            first, at = (int(stops[number - 1]), int(left[number - 1])) if number else (0, 0)
             stop, ranges = int(stops[number]), groups[number].ranges
             if stop == first:
                 continue
@@ -87,7 +107,6 @@ def _parquet(
                     yield at, _parquet_piece(*held, first, first, size)
                 held = offset, data
             yield at, _parquet_piece(*(held or (0, b"")), first, stop, size)
-            first, at = stop, int(left[number])
 
 
 def _parquet_piece(

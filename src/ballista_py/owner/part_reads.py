@@ -116,17 +116,26 @@ class PartReads:
 
         return PartAnswer(schema=plain(read.base), batches=rows(), processed=False)
 
-    def encoded(self, read: ReadFiles, number: int, begin: Position, encodings: Sequence[str]) -> PartAnswer:
-        """The same as pieces of files, in one of these encodings each; those that cannot be so come as Arrow.
+    def encoded(
+        self,
+        read: ReadFiles,
+        number: int,
+        begin: Position,
+        encodings: Sequence[str],
+        only_matching: bool = False,
+    ) -> PartAnswer:
+        """The same as pieces of files, in one of these encodings each; those that cannot be so come as Arrow. With
+        `only_matching` rows may be missing that the condition of the plan is true for in no case.
 
         Raises as `unprocessed`.
         """
         sections = self._sections(read, number, begin)
+        condition = read.condition if only_matching else ()
 
         def pieces() -> Iterator[tuple[Position, pa.RecordBatch]]:
             for section, one, first in sections:
                 with self._local(read, one) as copy:
-                    found = file_pieces(copy, read.base, first, encodings)
+                    found = file_pieces(copy, read.base, first, encodings, condition)
                     if found is None:
                         found = packed_pieces(_rows_from(read, one, copy, first), encodings)
                     for at, piece in found:

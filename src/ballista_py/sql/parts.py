@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.parsing import parsed, parsed_one
 from ballista_py.sql.plan import Fragment, Leg, QueryPlan
+from ballista_py.sql.prune.file_bounds import Condition
+from ballista_py.sql.prune.files import FilePruner
 
 Partitions = Mapping[str, Sequence[int]]
 """The partitions of each table that is not read whole."""
@@ -60,6 +63,28 @@ def is_row_by_row(fragment_sql: str) -> bool:
         exp.Join,
     )
     return not any(isinstance(node, others) for node in tree.walk() if node is not tree)
+
+
+def condition_of(fragment_sql: str, schema: pa.Schema) -> Condition:
+    """What rows of a table with this schema must be to count for the SQL of a fragment over it, as far as it is known.
+
+    >>> schema = pa.schema([("id", pa.int64())])
+    >>> condition_of("SELECT COUNT(*) FROM t WHERE t.id = 3", schema)
+    (((ColumnTest(column='id', operator='=', value=3),),),)
+    >>> condition_of("SELECT id FROM t TABLESAMPLE 1 PERCENT WHERE id = 3", schema)
+    ()
+    """
+    tree = _tree(fragment_sql)
+    where = tree.args.get("where")
+    if not isinstance(tree, exp.Select) or where is None or any(tree.args.get(name) for name in _OTHER_ROWS):
+        return ()
+    source = tree.args["from_"].this
+    if not isinstance(source, exp.Table) or {name for name, value in source.args.items() if value} - _TABLE:
+        return ()
+    return FilePruner(where=where.this, names=(source.alias_or_name.lower(),), schema=schema).condition()
+
+
+_OTHER_ROWS = ("joins", "laterals", "sample", "with_", "with", "match")
 
 
 def columns_read(fragment_sql: str, names: Sequence[str]) -> tuple[str, ...]:

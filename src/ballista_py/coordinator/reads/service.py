@@ -25,7 +25,7 @@ from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.parse.kind import refusal, statement_kind
-from ballista_py.sql.parts import is_row_by_row
+from ballista_py.sql.parts import condition_of, is_row_by_row
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.storage.reads.files import ReadFiles
 from ballista_py.storage.reads.leases import LEASE_MS, LONGEST_MS, ReadLeases
@@ -140,6 +140,7 @@ class TableReads:
             columns=made.columns,
             given=given,
             row_by_row=is_row_by_row(made.sql),
+            condition=condition_of(made.sql, table.schema),
         )
         read_id, digest = self.leases.take(files, client, snapshot.fixed_ms, lease_ms)
         return PlannedRead(

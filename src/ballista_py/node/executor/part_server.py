@@ -215,7 +215,7 @@ def _answer(reads: PartReads, read: ReadFiles, part: int, request: PartRequest) 
     if request.process:
         return reads.processed(read, part)
     if request.encodings:
-        return reads.encoded(read, part, request.begin, request.encodings)
+        return reads.encoded(read, part, request.begin, request.encodings, request.only_matching)
     return reads.unprocessed(read, part, request.begin)
 
 

@@ -2,8 +2,6 @@
 
 As with partitions, a comparison counts only if its constant is surely a value of the column's type, and everything
 that is not understood drops nothing. NaN lies outside the bounds of a column and above every number.
-
-What the statistics of a data file say about one of its columns.
 """
 
 from __future__ import annotations
@@ -18,22 +16,16 @@ from sqlglot import exp
 from ballista_py.errors import BallistaError
 from ballista_py.sql.bind.expressions import conjuncts, disjuncts
 from ballista_py.sql.bind.query import Expr
+from ballista_py.sql.prune.file_bounds import ColumnBounds, ColumnTest, Condition, Operator
 from ballista_py.sql.prune.partitions import InexactError, constant
-
-
-@frozen(kw_only=True)
-class ColumnBounds:
-    """One column of one file: no value is below `low` or above `high` (None: unknown), `nulls` are null."""
-
-    low: Any = None
-    high: Any = None
-    nulls: int | None = None
 
 
 _NO_CONSTANT = (InexactError, BallistaError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _MIRRORED: dict[type[Expr], type[Expr]] = {
     exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ,
 }  # fmt: skip
+
+_OPERATORS: dict[type[Expr], Operator] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 
 
 @frozen(kw_only=True)
@@ -54,6 +46,76 @@ class FilePruner:
     def may_match(self, rows: int, columns: Mapping[str, ColumnBounds]) -> bool:
         """Whether a file of so many rows, with these bounds by column, may hold a row for which `where` is true."""
         return rows > 0 and (self.where is None or self._may(self.where, rows, columns))
+
+    def condition(self) -> Condition:
+        """What `where` asks of single columns, as far as it is understood, to be tested without it.
+
+        >>> from sqlglot import parse_one
+        >>> schema = pa.schema([("id", pa.int64()), ("v", pa.float64())])
+        >>> where = parse_one("(id > 7 or id < 2) and v > 2 and v + id < 3")
+        >>> ((more, less),) = FilePruner(where=where, names=("t",), schema=schema).condition()
+        >>> more, less
+        ((ColumnTest(column='id', operator='>', value=7),), (ColumnTest(column='id', operator='<', value=2),))
+        """
+        if self.where is None:
+            return ()
+        found = (self._clause(part) for part in conjuncts(self.where))
+        return tuple(clause for clause in found if all(clause))
+
+    def _clause(self, node: Expr) -> tuple[tuple[ColumnTest, ...], ...]:
+        """The branches of a part of the condition; one of them without tests if that is not understood."""
+        branches: list[tuple[ColumnTest, ...]] = []
+        for branch in disjuncts(node):
+            items = branch.unnest()
+            if isinstance(items, exp.In) and items.expressions and not items.args.get("negate"):
+                branches += [self._written(exp.EQ, items.this, item) for item in items.expressions]
+            else:
+                branches.append(tuple(test for part in conjuncts(branch) for test in self._tests(part.unnest())))
+        return tuple(branches)
+
+    def _tests(self, node: Expr) -> tuple[ColumnTest, ...]:
+        left, right = node.args.get("this"), node.args.get("expression")
+        if not isinstance(left, exp.Expr) or node.args.get("negate"):
+            return ()
+        tested = left.unnest()
+        is_not = isinstance(node, exp.Not) and isinstance(tested, exp.Is)
+        if is_not and isinstance(tested.args["expression"], exp.Null):
+            return self._of_column(tested.this, "is not null")
+        if isinstance(node, exp.Is) and isinstance(right, exp.Null):
+            return self._of_column(left, "is null")
+        if isinstance(node, exp.Between):
+            low, high = node.args["low"], node.args["high"]
+            first = self._written(exp.GTE, left, low, nan=not _is_number(high))
+            return first + self._written(exp.LTE, left, high)
+        if type(node) not in _MIRRORED or not isinstance(right, exp.Expr):
+            return ()
+        return self._written(type(node), left, right) or self._written(_MIRRORED[type(node)], right, left)
+
+    def _written(
+        self, comparison: type[Expr], column: Expr, value: Expr, *, nan: bool = True
+    ) -> tuple[ColumnTest, ...]:
+        field = self._field(column)
+        if field is None or (nan and pa.types.is_floating(field.type) and comparison in (exp.GT, exp.GTE)):
+            return ()
+        try:
+            limit = constant(value, field.type)
+        except _NO_CONSTANT:
+            return ()
+        return () if limit is None else (ColumnTest(field.name, _OPERATORS[comparison], limit),)
+
+    def _of_column(self, node: Expr, operator: Operator) -> tuple[ColumnTest, ...]:
+        field = self._field(node)
+        return () if field is None else (ColumnTest(field.name, operator),)
+
+    def _field(self, node: Expr) -> pa.Field | None:
+        """The column of the table that this is, if its bounds are what they are."""
+        node = node.unnest()
+        if not isinstance(node, exp.Column) or node.args.get("db") is not None:
+            return None
+        if node.table and node.table.lower() not in self.names:
+            return None
+        field = next((field for field in self.schema if field.name.lower() == node.name.lower()), None)
+        return None if field is None or _is_rounded(field.type) else field
 
     def _may(self, node: Expr, rows: int, columns: Mapping[str, ColumnBounds]) -> bool:
         parts = list(conjuncts(node))
@@ -121,13 +183,8 @@ class FilePruner:
         self, node: Expr, columns: Mapping[str, ColumnBounds], may: Callable[[ColumnBounds, pa.DataType], bool]
     ) -> bool:
         """What `may` says of a column whose bounds are known; True for everything else."""
-        node = node.unnest()
-        if not isinstance(node, exp.Column) or node.args.get("db") is not None:
-            return True
-        if node.table and node.table.lower() not in self.names:
-            return True
-        field = next((field for field in self.schema if field.name.lower() == node.name.lower()), None)
-        if field is None or field.name not in columns or _is_rounded(field.type):
+        field = self._field(node)
+        if field is None or field.name not in columns:
             return True
         try:
             return may(columns[field.name], field.type)

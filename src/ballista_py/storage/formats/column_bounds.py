@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ballista_py.partitions.columns import stored_name
 from ballista_py.sql.estimate.statistics import Range, position_of, spanning
-from ballista_py.sql.prune.files import ColumnBounds
+from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.storage.formats.statistics import parse_bound, table_statistics
 from ballista_py.storage.manifest import DataFile
 

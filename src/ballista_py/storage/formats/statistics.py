@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from attrs import frozen
 
+from ballista_py.sql.prune.file_bounds import ColumnBounds
+
 MAX_BOUND_CHARACTERS = 64
 _NO_PYTHON_VALUE = (ValueError, OverflowError)  # dates before year 1 and after 9999, infinity, nanoseconds
 
@@ -64,6 +66,45 @@ def table_statistics(table: pa.Table) -> dict[str, ColumnStatistics]:
             min=bound_text(bounds["min"]), max=bound_text(bounds["max"]), null_count=column.null_count
         )
     return found
+
+
+def group_bounds(metadata: pq.FileMetaData, number: int, schema: pa.Schema) -> dict[str, ColumnBounds]:
+    """The bounds of these columns, of their own types, in a row group; what is not known, or not exact, is missing."""
+    group, found = metadata.row_group(number), {}
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        place = schema.get_field_index(name)
+        if place < 0 or pa.types.is_nested(schema.field(place).type):
+            continue
+        statistics = group.column(index).statistics
+        if statistics is None:
+            continue
+        low, high = _bound_of(statistics, "min"), _bound_of(statistics, "max")
+        kind = schema.field(place).type
+        found[name] = ColumnBounds(
+            low=_parsed(low, kind),
+            high=_parsed(high, kind),
+            nulls=int(statistics.null_count) if statistics.has_null_count else None,
+        )
+    return found
+
+
+def _bound_of(statistics: Any, name: str) -> str | None:
+    if not statistics.has_min_max:
+        return None
+    try:
+        return bound_text(getattr(statistics, name))
+    except _NO_PYTHON_VALUE:
+        return None
+
+
+def _parsed(text: str | None, kind: pa.DataType) -> Any:
+    if text is None or (pa.types.is_timestamp(kind) and kind.unit == "ns"):
+        return None
+    try:
+        return parse_bound(text, kind)
+    except (*_NO_PYTHON_VALUE, ArithmeticError):
+        return None
 
 
 def _bounds(groups: list[Any], metadata: pq.FileMetaData) -> tuple[Any, Any]:

@@ -12,6 +12,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from ballista_py.errors import ConfigError, DocumentUnreadable
+from ballista_py.sql.prune.file_bounds import ColumnTest, Condition, Operator
+from ballista_py.storage.formats.statistics import bound_text, parse_bound
 from ballista_py.storage.manifest import DataFile, OriginalFile
 
 MAX_FILES = 1_000_000
@@ -46,7 +48,8 @@ class ReadFiles:
 
     `table` is what the table was called, `folder` and `incarnation` tell which one it was, `schema` are its columns by
     that `definition`. `plan` is SQL over the rows of a part, which are called as the table, reads these `columns` and
-    gives the columns `given`; `row_by_row`: for the rows of several files what it gives for each.
+    gives the columns `given`; `row_by_row`: for the rows of several files what it gives for each. Rows that cannot
+    pass the `condition` count for nothing in it.
     """
 
     table: str
@@ -59,6 +62,7 @@ class ReadFiles:
     columns: tuple[str, ...] = ()
     given: pa.Schema = field(factory=lambda: pa.schema([]))
     row_by_row: bool = False
+    condition: Condition = ()
 
     @property
     def base(self) -> pa.Schema:
@@ -102,6 +106,9 @@ class ReadFiles:
             "given": self.given.serialize().to_pybytes(),
             "row_by_row": str(int(self.row_by_row)),
         }
+        written = _written(self.condition)
+        if written:  # what has none is as it was
+            said["condition"] = json.dumps(written)
         schema = _SCHEMA.with_metadata(said)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -125,18 +132,46 @@ class ReadFiles:
             numbers, partitions, _files(definitions, own, of_original), strict=True
         ):
             parts[number].append(PartFile(partition=partition, file=file))
+        columns_of_table = pa.ipc.read_schema(pa.py_buffer(said["columns"]))
         return cls(
             table=said["table"].decode(),
             folder=said["folder"].decode(),
             incarnation=said["incarnation"].decode(),
-            schema=pa.ipc.read_schema(pa.py_buffer(said["columns"])),
+            schema=columns_of_table,
             parts=tuple(map(tuple, parts)),
             definition=int(said["definition"]),
             plan=said["plan"].decode(),
             columns=tuple(json.loads(said["reads"])),
             given=pa.ipc.read_schema(pa.py_buffer(said["given"])),
             row_by_row=said.get("row_by_row") == b"1",
+            condition=_condition(json.loads(said.get("condition", b"[]")), columns_of_table),
         )
+
+
+def _written(condition: Condition) -> list[list[list[list[str | None]]]]:
+    """The condition as JSON, but for clauses with a value that has no exact short text."""
+    found = [
+        [[[test.column, test.operator, bound_text(test.value)] for test in branch] for branch in clause]
+        for clause in condition
+    ]
+    return [
+        clause
+        for clause, of in zip(found, condition, strict=True)
+        if not any(
+            test[2] is None and one.value is not None
+            for branch, tests in zip(clause, of, strict=True)
+            for test, one in zip(branch, tests, strict=True)
+        )
+    ]
+
+
+def _condition(written: list[Any], schema: pa.Schema) -> Condition:
+    """What `_written` wrote."""
+
+    def test(column: str, operator: Operator, text: str | None) -> ColumnTest:
+        return ColumnTest(column, operator, None if text is None else parse_bound(text, schema.field(column).type))
+
+    return tuple(tuple(tuple(test(*one) for one in branch) for branch in clause) for clause in written)
 
 
 def _files(definitions: list[int], own: list[list[Any]], of_original: list[list[Any]]) -> Iterator[DataFile]:

@@ -49,6 +49,7 @@ class PartRequest:
     attempt: int = 0
     encodings: tuple[str, ...] = ()
     needs_order: bool = False
+    only_matching: bool = False
 
     @classmethod
     def of(cls, request: Any) -> PartRequest:
@@ -66,6 +67,7 @@ class PartRequest:
             attempt=request.attempt,
             encodings=tuple(name for name in request.encodings if name in ENCODINGS),
             needs_order=request.needs_order,
+            only_matching=request.only_matching,
         )
 
 
