@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from attrs import evolve
+from tests.storage.kept_files import HOUR_MS, MINUTE_MS, KeptFiles
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, SnapshotGone, TryLater
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import write_data_file, write_deletion_vector
 from ballista_py.storage.manifest import DataFile, ManifestDocument, OriginalFile
-from ballista_py.storage.partition_storage import PartitionStorage
 from ballista_py.storage.reads import files as read_files
 from ballista_py.storage.reads import leases
 from ballista_py.storage.reads.files import PartFile, ReadFiles
@@ -23,36 +23,16 @@ from ballista_py.storage.reads.leases import (
     TAKEN_WITHIN_MS,
     ReadLeases,
 )
-from ballista_py.storage.upkeep.garbage import find_garbage, remove_garbage
+from ballista_py.storage.upkeep.garbage import find_garbage
 
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-class Clock(SystemRuntime):
-    def __init__(self) -> None:
-        self.now_ms = 1_000.0
-
-    def monotonic_ms(self) -> float:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return int(self.now_ms)
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.now_ms += duration_ms
-
-
-class Table:
+class Table(KeptFiles):
     """A partition with a file, a read job over it, and a collector."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.store = MemoryStore(runtime=self.clock)
-        self.storage = PartitionStorage(self.store, "t", "expr0=0", runtime=self.clock)
-        self.storage.create()
-        self.storage.activate(1)
+        super().__init__()
         self.first = self.write("a", 3)
         self.storage.commit(add=[self.first], epoch=1, token="a")
         self.leases = ReadLeases(self.store, self.clock)
@@ -72,18 +52,6 @@ class Table:
     def replace(self) -> None:
         """What an update does: other files take the place of those that are there."""
         self.storage.commit(add=[self.write("b", 2)], remove=[self.first.path], epoch=1, token="b")
-
-    def collect(self, folders=("t",), meanwhile=lambda: None, hours: int = 2) -> list[str]:
-        """Looks as far apart as they must be, with something every five minutes; what they removed."""
-        removed = []
-        for _ in range(2):
-            for _ in range(hours * 12):
-                self.clock.now_ms += 5 * MINUTE_MS
-                meanwhile()
-            found = find_garbage(self.store, set(folders), runtime=self.clock)
-            remove_garbage(self.store, found)
-            removed += [file.key for file in found.files]
-        return removed
 
 
 @pytest.fixture

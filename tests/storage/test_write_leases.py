@@ -6,18 +6,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.storage.kept_files import MINUTE_MS, KeptFiles
 
 from ballista_py.errors import ConfigError, DocumentUnreadable, InvalidData, SnapshotGone, TryLater
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import TableSpec
-from ballista_py.runtime import SystemRuntime
 from ballista_py.state.members.liveness import SKEW_MS
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import write_data_file
 from ballista_py.storage.formats.statistics import ColumnStatistics
 from ballista_py.storage.manifest import DataFile
-from ballista_py.storage.partition_storage import PartitionStorage
-from ballista_py.storage.upkeep.garbage import find_garbage, remove_garbage
 from ballista_py.storage.writes import leases, staged
 from ballista_py.storage.writes.leases import (
     LEASE_MS,
@@ -29,36 +27,16 @@ from ballista_py.storage.writes.leases import (
 )
 from ballista_py.storage.writes.staged import StagedFile, StagedFiles, files_from_json, files_to_json
 
-MINUTE_MS = 60_000
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32())])
 SPEC = PartitionSpec.parse(["day", "bucket(3, id)"], SCHEMA)
 
 
-class Clock(SystemRuntime):
-    def __init__(self) -> None:
-        self.now_ms = 1_000.0
-
-    def monotonic_ms(self) -> float:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return int(self.now_ms)
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.now_ms += duration_ms
-
-
-class Written:
+class Written(KeptFiles):
     """A table with a partition, a write to it, and a collector."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.store = MemoryStore(runtime=self.clock)
+        super().__init__()
         self.table = TableSpec(name="t", schema=SCHEMA, spec=SPEC)
-        storage = PartitionStorage(self.store, self.table.folder, "expr0=0", runtime=self.clock)
-        storage.create()
-        storage.activate(1)
-        self.storage = storage
         self.leases = WriteLeases(self.store, self.clock)
         self.write_id = self.take()
 
@@ -70,17 +48,6 @@ class Written:
         file = write_data_file(self.store, key, pa.table({"id": [1], "day": [None]}, SCHEMA))
         files = StagedFiles(files=(StagedFile(value=(None, 2), file=file),))
         return files, self.leases.put(self.write_id, sender, files, self.table)
-
-    def collect(self, meanwhile=lambda: None, hours: int = 3, folders: tuple[str, ...] = ("t",)) -> list[str]:
-        removed = []
-        for _ in range(2):
-            for _ in range(hours * 12):
-                self.clock.now_ms += 5 * MINUTE_MS
-                meanwhile()
-            found = find_garbage(self.store, set(folders), runtime=self.clock)
-            remove_garbage(self.store, found)
-            removed += [file.key for file in found.files]
-        return removed
 
 
 @pytest.fixture

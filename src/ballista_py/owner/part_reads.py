@@ -18,6 +18,7 @@ from attrs import evolve
 from ballista_py.engines.engine import Engine, RunningQuery
 from ballista_py.errors import InvalidData, NotOwner, ObjectMissing, SnapshotGone
 from ballista_py.owner.part_pieces import file_pieces, packed_pieces
+from ballista_py.owner.section_rows import rows_from, section_rows, sections_from
 from ballista_py.partitions.columns import conformed, plain
 from ballista_py.runtime import Runtime
 from ballista_py.state.stores.store import ConditionalStore
@@ -106,15 +107,8 @@ class PartReads:
 
         Raises `InvalidData` for a section that there is not.
         """
-        sections = self._sections(read, number, begin)
-
-        def rows() -> Iterator[tuple[Position, pa.RecordBatch]]:
-            for section, one, first in sections:
-                with self._local(read, one) as copy:
-                    for at, batch in _rows_from(read, one, copy, first):
-                        yield Position(section, at), batch
-
-        return PartAnswer(schema=plain(read.base), batches=rows(), processed=False)
+        part, schema = self.part(read, number), plain(read.base)
+        return section_rows(number, part, lambda one: self._file_rows(read, one), begin, schema)
 
     def encoded(
         self,
@@ -129,7 +123,7 @@ class PartReads:
 
         Raises as `unprocessed`.
         """
-        sections = self._sections(read, number, begin)
+        sections = sections_from(number, self.part(read, number), begin)
         condition = read.condition if only_matching else ()
 
         def pieces() -> Iterator[tuple[Position, pa.RecordBatch]]:
@@ -137,23 +131,12 @@ class PartReads:
                 with self._local(read, one) as copy:
                     found = file_pieces(copy, read.base, first, encodings, condition)
                     if found is None:
-                        found = packed_pieces(_rows_from(read, one, copy, first), encodings)
+                        rows = rows_from(_rows_in(read, one, copy), first, plain(read.base))
+                        found = packed_pieces(rows, encodings)
                     for at, piece in found:
                         yield Position(section, at), piece.to_batch()
 
         return PartAnswer(schema=PIECES, batches=pieces(), processed=False, encoded=True)
-
-    def _sections(self, read: ReadFiles, number: int, begin: Position) -> list[tuple[int, PartFile, int]]:
-        """The sections of a part from `begin` on, each with its first row that is wanted."""
-        part = self.part(read, number)
-        if begin.section >= len(part) and begin != START:
-            raise InvalidData(
-                f"partition {number} of the read job has {len(part)} sections, and none {begin.section}"
-            )
-        return [
-            (section, part[section], begin.row if section == begin.section else 0)
-            for section in range(begin.section, len(part))
-        ]
 
     def processed(self, read: ReadFiles, number: int) -> PartAnswer:
         """What the plan gives over the rows of a part.
@@ -206,6 +189,11 @@ class PartReads:
 
         return evolve(answer, schema=read.given, processed=True, process=processed)
 
+    def _file_rows(self, read: ReadFiles, one: PartFile) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, wherever it lies. Raises `SnapshotGone` for one that is gone."""
+        with self._local(read, one) as copy:
+            yield from _rows_in(read, one, copy)
+
     def _running(self, read: ReadFiles, part: Sequence[PartFile]) -> RunningQuery:
         loaded = self._loaded(read, part)
         if loaded is not None:
@@ -214,12 +202,10 @@ class PartReads:
             except NotOwner:  # unloaded in between
                 pass
 
-        def rows() -> Iterator[pa.RecordBatch]:
-            for one in part:
-                with self._local(read, one) as copy:
-                    yield from (batch for _, batch in _rows_from(read, one, copy, 0))
-
-        stream = pa.RecordBatchReader.from_batches(plain(read.base), rows())
+        schema = plain(read.base)
+        found = section_rows(0, part, lambda one: self._file_rows(read, one), START, schema)
+        rows = (batch for _, batch in found.batches)
+        stream = pa.RecordBatchReader.from_batches(schema, rows)
         return self._engine.query(read.plan, streams={read.table: stream})
 
     def _loaded(self, read: ReadFiles, part: Sequence[PartFile]) -> list[int] | None:
@@ -250,14 +236,7 @@ class PartReads:
             self._cache.release([copy])
 
 
-def _rows_from(
-    read: ReadFiles, one: PartFile, copy: LocalCopy, first: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The columns that the plan reads of the rows from `first` on, each batch with its first row."""
-    schema, at = plain(read.base), 0
+def _rows_in(read: ReadFiles, one: PartFile, copy: LocalCopy) -> Iterator[pa.RecordBatch]:
+    """The columns that the plan reads, of the rows of a file that are left."""
     batches: Any = file_format(copy.format).read_batches(copy.path, read.base, one.file.path)
-    for _, batch in numbered(batches, copy.gone):
-        if at + batch.num_rows > first:
-            skipped = max(first - at, 0)
-            yield at + skipped, pa.RecordBatch.from_arrays(batch.slice(skipped).columns, schema=schema)
-        at += batch.num_rows
+    return (batch for _, batch in numbered(batches, copy.gone))

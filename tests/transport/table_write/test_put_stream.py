@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.errors import InvalidData, TransportError, Unauthenticated
+from ballista_py.transport.coordinators import WRITE_ACTIONS
 from ballista_py.transport.table_read.messages import packed
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
-from ballista_py.transport.table_write.coordinator import WRITE_ACTIONS, answer_write_action
 from ballista_py.transport.table_write.exchange import PutStream
 from ballista_py.transport.table_write.messages import known_of_write, pb, put_of
 from ballista_py.transport.table_write.put_tally import PutTally
@@ -145,10 +145,11 @@ def test_each_action_goes_to_what_answers_it():
             return pb.WriteAborted()
 
     sent = {"BeginWrite": pb.BeginWrite(table="t"), "RenewWrite": pb.RenewWrite(), "CommitWrite": pb.CommitWrite()}
-    found = {
-        name: answer_write_action(Answering(), action, sent.get(name, pb.AbortWrite()).SerializeToString(), "ada")
-        for action, name in WRITE_ACTIONS.items()
-    }
+    found = {}
+    for action in WRITE_ACTIONS.names:
+        name = action.rpartition(".")[2]
+        body = sent.get(name, pb.AbortWrite()).SerializeToString()
+        found[name] = WRITE_ACTIONS.answer(Answering(), action, body, "ada")
     assert known_of_write("WriteBegun", found["BeginWrite"]).write_id == "t ada"
     assert known_of_write("WriteRenewed", found["RenewWrite"]).lease_ms == 7
     assert known_of_write("WriteCommitted", found["CommitWrite"]).rows == 3

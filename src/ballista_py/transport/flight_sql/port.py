@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from attrs import evolve
@@ -20,6 +20,7 @@ from attrs import evolve
 from ballista_py.errors import NotRunning, SqlError, TransportError, Unsupported
 from ballista_py.runtime import Runtime
 from ballista_py.transport.arrow.door import RowsIn
+from ballista_py.transport.coordinators import READ_ACTIONS, WRITE_ACTIONS, Actions, Coordinator, WriteCoordinator
 from ballista_py.transport.flight.calls import OpenCall, OpenCalls
 from ballista_py.transport.flight.listener import ServedCall
 from ballista_py.transport.flight.methods import PutWriter, Writer
@@ -49,10 +50,9 @@ from ballista_py.transport.otlp.rows import read_export
 from ballista_py.transport.security.callers import TOKEN_HEADER, header
 from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.statuses import LinkBroke
-from ballista_py.transport.table_read.coordinator import READ_ACTIONS, Coordinator, answer_action
-from ballista_py.transport.table_write.coordinator import WRITE_ACTIONS, WriteCoordinator, answer_write_action
 from ballista_py.work import current_client
 
+C = TypeVar("C")
 QUERIES = ("CommandPreparedStatementQuery", "CommandStatementQuery", "CommandStatementSubstraitPlan")
 METRICS_PATH = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 EXPORT = "Export"
@@ -185,20 +185,10 @@ class FlightSqlService(FlightService):
             writer.write(result)
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
-        if action.type in READ_ACTIONS:
-            with self._calls.enter(call, f"DoAction {action.type}") as opened:
-                opened.context.work.limit_to(timeout_ms(call.session))
-                if self._reads is None:
-                    raise TransportError("this port has no read jobs")
-                client = opened.context.work.client
-                return [answer_action(self._reads(), action.type, action.body, client)]
-        if action.type in WRITE_ACTIONS:
-            with self._calls.enter(call, f"DoAction {action.type}") as opened:
-                opened.context.work.limit_to(timeout_ms(call.session))
-                if self._writes is None:
-                    raise TransportError("this port takes no writes of many processes")
-                client = opened.context.work.client
-                return [answer_write_action(self._writes(), action.type, action.body, client)]
+        if action.type in READ_ACTIONS.names:
+            return self._coordinated(call, action, READ_ACTIONS, self._reads)
+        if action.type in WRITE_ACTIONS.names:
+            return self._coordinated(call, action, WRITE_ACTIONS, self._writes)
         if action.type not in ACTIONS:
             return super().do_action(call, action)
         with self._entered(call, f"DoAction {action.type}"):
@@ -212,6 +202,16 @@ class FlightSqlService(FlightService):
                 action.type, action.body, self._ready(), _dialect(call), self._bindings, self._runtime.new_id()
             )
 
+    def _coordinated(
+        self, call: ServedCall, action: Any, actions: Actions[C], found: Callable[[], C] | None
+    ) -> list[bytes]:
+        """What a Coordinator answers to an Agent."""
+        with self._calls.enter(call, f"DoAction {action.type}") as opened:
+            opened.context.work.limit_to(timeout_ms(call.session))
+            if found is None:
+                raise TransportError("this port has no read jobs, and takes no writes of many processes")
+            return [actions.answer(found(), action.type, action.body, opened.context.work.client)]
+
     def list_actions(self, call: ServedCall) -> Mapping[str, str]:
         with self._entered(call, "ListActions"):
             return ACTIONS
@@ -221,7 +221,7 @@ class FlightSqlService(FlightService):
         sql |= {
             "Handshake",
             f"{EXPORT} metrics",
-            *(f"DoAction {name}" for name in (*READ_ACTIONS, *WRITE_ACTIONS)),
+            *(f"DoAction {name}" for name in (*READ_ACTIONS.names, *WRITE_ACTIONS.names)),
         }
         sql |= {f"{method} {name}" for method in ("GetFlightInfo", "GetSchema") for name in (*QUERIES, *METADATA)}
         sql |= {f"PollFlightInfo {name}" for name in POLLED}

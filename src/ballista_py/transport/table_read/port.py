@@ -7,12 +7,12 @@ from typing import Any
 
 from ballista_py.errors import TransportError
 from ballista_py.transport.arrow.door import RowsIn
+from ballista_py.transport.coordinators import READ_ACTIONS, Coordinator
 from ballista_py.transport.flight.calls import OpenCalls
 from ballista_py.transport.flight.commands import MEMBERS
 from ballista_py.transport.flight.listener import ServedCall
 from ballista_py.transport.flight.methods import Writer
 from ballista_py.transport.flight.server import DataHandler, FlightService
-from ballista_py.transport.table_read.coordinator import READ_ACTIONS, Coordinator, answer_action
 from ballista_py.transport.table_read.exchange import READ_VERB, PartServer, give
 from ballista_py.transport.table_read.messages import request_of
 
@@ -31,7 +31,7 @@ class TableServerService(FlightService):
         super().__init__(handler, calls)
 
     def verbs(self, handler: DataHandler) -> set[str]:
-        return {READ_VERB, f"DoAction {MEMBERS}", *(f"DoAction {name}" for name in READ_ACTIONS)}
+        return {READ_VERB, f"DoAction {MEMBERS}", *(f"DoAction {name}" for name in READ_ACTIONS.names)}
 
     def do_exchange(self, call: ServedCall, descriptor: Any, reader: RowsIn, writer: Writer) -> None:
         request = request_of(descriptor.cmd)
@@ -41,7 +41,7 @@ class TableServerService(FlightService):
             give(self._parts, request, opened, reader, writer)
 
     def do_action(self, call: ServedCall, action: Any) -> list[bytes]:
-        if action.type not in READ_ACTIONS:
+        if action.type not in READ_ACTIONS.names:
             return super().do_action(call, action)
         with self._calls.enter(call, f"DoAction {action.type}") as opened:
-            return [answer_action(self._coordinator, action.type, action.body, opened.context.work.client)]
+            return [READ_ACTIONS.answer(self._coordinator, action.type, action.body, opened.context.work.client)]
