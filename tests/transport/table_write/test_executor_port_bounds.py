@@ -13,8 +13,8 @@ from ballista_py.errors import InvalidData
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.arrow.door import RowsIn
 from ballista_py.transport.flight.client import FlightPool
-from ballista_py.transport.flight.wire import data_frame, read_data
 from ballista_py.transport.flight.methods import _begun
+from ballista_py.transport.flight.wire import data_frame, read_data
 from ballista_py.transport.flight_sql import legs
 from ballista_py.transport.flight_sql.legs import (
     MAX_COLUMNS_BYTES,

@@ -19,7 +19,6 @@ from ballista_py.sql.bind.query import Expr
 from ballista_py.sql.prune.file_bounds import ColumnBounds, ColumnTest, Condition, Operator
 from ballista_py.sql.prune.partitions import InexactError, constant
 
-
 _NO_CONSTANT = (InexactError, BallistaError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _MIRRORED: dict[type[Expr], type[Expr]] = {
     exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ,
