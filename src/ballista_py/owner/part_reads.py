@@ -175,12 +175,8 @@ class PartReads:
             answer = self.unprocessed(read, number, begin)
         answer = evolve(answer, begin=begin, sections=sections)
         packing = packing_of(encodings)
-        if not process and packing is None:
-            return answer
         if not process:
-            return evolve(
-                answer, schema=PIECES, encoded=True, pack=lambda rows: packed_piece(rows, packing).to_batch()
-            )
+            return answer if packing is None else _packed(answer, packing)
 
         def processed(rows: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
             streamed = pa.RecordBatchReader.from_batches(rows.schema, [rows])
@@ -240,3 +236,8 @@ def _rows_in(read: ReadFiles, one: PartFile, copy: LocalCopy) -> Iterator[pa.Rec
     """The columns that the plan reads, of the rows of a file that are left."""
     batches: Any = file_format(copy.format).read_batches(copy.path, read.base, one.file.path)
     return (batch for _, batch in numbered(batches, copy.gone))
+
+
+def _packed(answer: PartAnswer, packing: str) -> PartAnswer:
+    """The same rows, each batch as a piece when it is sent."""
+    return evolve(answer, schema=PIECES, encoded=True, pack=lambda rows: packed_piece(rows, packing).to_batch())

@@ -116,7 +116,8 @@ def unpacked(piece: SectionPiece) -> list[pa.RecordBatch]:
     """The rows of such a piece. Raises `InvalidData` for one of another form, and for what is no stream of rows."""
     if piece.encoding not in PACKINGS:
         raise InvalidData("a node gave a section in a form that was not asked for")
-    return read_rows(bytes(piece.data), compressed=PACKINGS[piece.encoding] is not None).to_batches()
+    rows = read_rows(bytes(piece.data), compressed=PACKINGS[piece.encoding] is not None)
+    return list(rows.to_batches())
 
 
 def _places(gone: pa.Array) -> npt.NDArray[np.int64]:
