@@ -13,7 +13,7 @@ from ballista_py.engines.duckdb.broken_database import MAX_REMEMBERED, Offenders
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import SystemRuntime
-from ballista_py.sql.parse import quotes
+from ballista_py.sql.parse import identifiers
 from ballista_py.testing.sql.single_node import InProcessCluster
 from ballista_py.work import Work, working
 
@@ -79,10 +79,10 @@ def test_no_other_memory_of_statements_grows_with_their_length():
     for number in range(40):
         known.add(f"update t set v = {number} where 'x' <> '{'x' * 900_000}{number}'", schema)
     assert known._known.nbytes <= bound_shapes.MAX_REMEMBERED_BYTES
-    before = quotes._quoted.cache_info().currsize
-    assert quotes.needs_quotes("A" * 900_000)
-    assert not quotes.needs_quotes("a" * 900_000)
-    assert quotes._quoted.cache_info().currsize == before
+    before = identifiers._quoted.cache_info().currsize
+    assert identifiers.needs_quotes("A" * 900_000)
+    assert not identifiers.needs_quotes("a" * 900_000)
+    assert identifiers._quoted.cache_info().currsize == before
     offenders, text = Offenders(SystemRuntime()), "select 1" + " " * 9_000
     for number in range(MAX_REMEMBERED + 5):
         offenders.note(f"{text}x{number}", f"client {number}", RuntimeError("INTERNAL Error: x"))

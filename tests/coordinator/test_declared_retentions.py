@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.tables.declarations import retention_of
+from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.coordinator.writes.retentions import at_this_moment, pruned_by
 from ballista_py.engines.duckdb.engine import DuckDBEngine

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.tables.declarations import require_engines_hold
+from ballista_py.coordinator.tables.held_columns import require_engines_hold
 from ballista_py.errors import ConfigError
 from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.state.members.control import ExecutorInfo

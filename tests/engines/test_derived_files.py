@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ballista_py.engines.apart.trials import said_largest
+from ballista_py.engines.apart.large import said_largest
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.engine import LocalFile, RowsAtHand
 from ballista_py.errors import NotOwner, SqlError

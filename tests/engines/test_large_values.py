@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ballista_py.engines.apart.conversation import ApartQuery
-from ballista_py.engines.apart.trials import (
+from ballista_py.engines.apart.large import (
     BATCH_ROWS,
     UNKNOWN_BYTES,
     LargeByFile,

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from attrs import evolve
 
-from ballista_py.coordinator.tables.declarations import new_columns
+from ballista_py.coordinator.tables.held_columns import new_columns
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.engines.polars.engine import PolarsEngine
 from ballista_py.errors import SchemaMismatch, SqlError, TryLater

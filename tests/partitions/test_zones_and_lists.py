@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ballista_py.coordinator.tables.declarations import require_columns
+from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.errors import ConfigError, SchemaMismatch
 from ballista_py.partitions.conform import check_columns, conform
 from ballista_py.partitions.expression.time_zones import is_zone

@@ -7,7 +7,7 @@ import pytest
 from ballista_py.errors import SqlError
 from ballista_py.sql.parse.changes import read_change
 from ballista_py.sql.parse.engine_words import for_parser
-from ballista_py.sql.parse.plain_text import returns_rows
+from ballista_py.sql.parse.returning import returns_rows
 
 GIVEN = 'from "r "'
 

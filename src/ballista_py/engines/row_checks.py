@@ -16,9 +16,7 @@ def require_checks(engine: Engine, table: TableSpec, batch: pa.RecordBatch, firs
     """Raise `SchemaMismatch` for a row that violates a CHECK; the batch is `first_row` rows into all of them."""
     if not table.checks:
         return
-    from ballista_py.sql.parse.quotes import (
-        free_name,  # a parser, which an executor is spared where there are no conditions
-    )
+    from ballista_py.sql.parse.identifiers import free_name
 
     for check in table.checks:
         number = free_name("number", table.schema.names, check)

@@ -11,7 +11,8 @@ from attrs import evolve, field, frozen
 from ballista_py.coordinator.app.application import Application, DatasetColumn, DeclaredDataset, Problem
 from ballista_py.coordinator.app.checks import in_order
 from ballista_py.coordinator.tables.alter_actions import AlterActions
-from ballista_py.coordinator.tables.declarations import declare_table, require_columns
+from ballista_py.coordinator.tables.declarations import declare_table
+from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.errors import BallistaError, ConfigError, SqlError
 from ballista_py.partitions.alterations import Alter

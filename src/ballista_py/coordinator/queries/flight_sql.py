@@ -31,7 +31,7 @@ from ballista_py.sql.parse.parameter_columns import with_named_columns
 from ballista_py.sql.parse.parameter_types import parameter_schema
 from ballista_py.sql.parse.parameters import bound, names_of, places_of, with_nulls
 from ballista_py.sql.parse.pivots import any_values
-from ballista_py.sql.parse.plain_text import returns_rows
+from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.sql.parse.value_rows import row_template
 from ballista_py.sql.parts import Portion, is_divisible, portion_of
 from ballista_py.sql.plan import Leg

@@ -12,8 +12,8 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.refreshes.schedule import Done
 from ballista_py.coordinator.refreshes.source_look import look_at
 from ballista_py.coordinator.refreshes.view_look import look_at_tables
-from ballista_py.coordinator.tables.declarations import CARRIED_OUT
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.follows import CARRIED_OUT
 from ballista_py.errors import BallistaError, ConfigError, TryLater
 from ballista_py.partitions.refresh import RefreshMode
 from ballista_py.partitions.table import TableSpec

@@ -7,7 +7,8 @@ import re
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.coordinator.tables.declarations import require_columns, require_follows
+from ballista_py.coordinator.tables.follows import require_follows
+from ballista_py.coordinator.tables.held_columns import require_columns
 from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.errors import ConfigError, SqlError
 from ballista_py.partitions import alterations

@@ -12,8 +12,9 @@ from attrs import evolve
 
 from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
 from ballista_py.coordinator.changes.sources import open_changes, require_changes_known
-from ballista_py.coordinator.tables.declarations import declare_table, require_columns, require_engines_hold
+from ballista_py.coordinator.tables.declarations import declare_table
 from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
+from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
 from ballista_py.coordinator.tables.source_refreshes import SourceRefreshes
 from ballista_py.coordinator.tables.table_definitions import Guard, TableDefinitions, unguarded

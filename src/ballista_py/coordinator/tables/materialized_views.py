@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.queries.written_views import ReadsNames, all_read, cycle_of
-from ballista_py.coordinator.tables.declarations import BY_CHANCE
+from ballista_py.coordinator.tables.follows import BY_CHANCE
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import ConfigError, PartitionKeysMissing, SqlError
 from ballista_py.partitions.refresh import Refresh

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from attrs import evolve, frozen
 
-from ballista_py.coordinator.tables.declarations import new_columns, require_engines_hold
+from ballista_py.coordinator.tables.held_columns import new_columns, require_engines_hold
 from ballista_py.errors import (
     ConfigError,
     DocumentError,

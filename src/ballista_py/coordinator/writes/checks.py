@@ -13,7 +13,7 @@ import pyarrow as pa
 from attrs import Factory, define, evolve, field
 from sqlglot.tokenizer_core import TokenType
 
-from ballista_py.coordinator.tables.declarations import require_choice, retention_of, with_quoted
+from ballista_py.coordinator.tables.follows import require_choice, retention_of, with_quoted
 from ballista_py.engines.engine import Engine
 from ballista_py.engines.row_checks import require_checks, said_in_own_words
 from ballista_py.errors import ConfigError, SqlError

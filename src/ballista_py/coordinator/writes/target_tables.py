@@ -16,7 +16,7 @@ from attrs import frozen
 
 from ballista_py.coordinator.cluster_view import Views
 from ballista_py.coordinator.queries.service import QueryService
-from ballista_py.coordinator.tables.declarations import retention_of
+from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
 from ballista_py.coordinator.writes.retentions import at_this_moment
 from ballista_py.coordinator.writes.rounds import FIRST_WAIT_MS

@@ -88,7 +88,7 @@ def run_change(
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         connection = duckdb.connect(":memory:", config=config)
-        from ballista_py.sql.parse.quotes import free_name
+        from ballista_py.sql.parse.identifiers import free_name
 
         place = free_name("place", rows.schema.names)
         sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}

@@ -20,7 +20,7 @@ from weakref import finalize
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import (
+from ballista_py.engines.apart.large import (
     BATCH_BYTES,
     VECTOR_ROWS,
     LargeInputs,

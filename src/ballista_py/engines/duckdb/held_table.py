@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import LargeByFile
+from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER

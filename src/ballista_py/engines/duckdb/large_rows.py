@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import BATCH_ROWS, FEED_BYTES, VECTOR_ROWS
+from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES, VECTOR_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted

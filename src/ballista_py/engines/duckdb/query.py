@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import BATCH_ROWS
+from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import AnswerCheck, ColumnLists, quoted

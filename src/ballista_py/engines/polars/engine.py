@@ -15,7 +15,7 @@ from functools import partial
 import polars as pl
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import BATCH_ROWS, FEED_BYTES, given_by, largest_given, way_of, with_largest
+from ballista_py.engines.apart.large import BATCH_ROWS, FEED_BYTES, given_by, largest_given, way_of, with_largest
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.guard import GuardedSelect
 from ballista_py.engines.engine import RunningQuery

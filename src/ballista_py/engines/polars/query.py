@@ -8,7 +8,7 @@ from typing import TypeAlias
 import polars as pl
 import pyarrow as pa
 
-from ballista_py.engines.apart.trials import BATCH_ROWS
+from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.polars.types import to_batch, to_frame, why_not_held
 from ballista_py.errors import BallistaError, ConfigError, SqlError, TransportError
 

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 from attrs import Factory, define
 
-from ballista_py.engines.apart.trials import LargeByFile
+from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.polars.types import to_frame, why_not_held
 from ballista_py.errors import ConfigError, NotOwner, SchemaMismatch
 from ballista_py.partitions.columns import initial_of, is_same, stored_name, two_alike

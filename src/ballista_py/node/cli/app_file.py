@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from ballista_py.errors import BallistaError
-from ballista_py.node.cli.choices import Option, command_group, store_options
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import print_json
+from ballista_py.node.cli.store_options import Option
+from ballista_py.node.cli.store_words import store_options
 from ballista_py.one_line import printable
 
 app_app = command_group("One file for the whole cluster: check it, compare it, apply it.")

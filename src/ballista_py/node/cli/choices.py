@@ -1,21 +1,12 @@
-"""How all commands of the command line look: help in plain text of 80 columns, values of which only a few are known.
-
-Options of a store's client, read from words of a command line; without its framework, so that nodes can, too.
-
-Options of a store's client as an option of a command.
-"""
+"""How all commands of the command line look: help in plain text of 80 columns, values of which only a few are known."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Any
 
-import orjson
 import typer
-
-from ballista_py.errors import ConfigError
 
 
 def command_group(text: str, **options: Any) -> typer.Typer:
@@ -46,38 +37,3 @@ def choice(*known: str, upper: bool = False) -> Callable[[str], str]:
         raise typer.BadParameter(f"{word[:60]!r} is none of {', '.join(known)}{meant}")
 
     return read
-
-
-def store_options(words: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as options: text, JSON objects, `true` and `false`, `@NAME` for a variable's value."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name.isidentifier():
-            raise ConfigError(f"option '{name}' is not usable: write name=value")
-        if text.startswith("@"):
-            if text[1:] not in os.environ:
-                raise ConfigError(f"option '{name}' names the environment variable '{text[1:]}', which is not set")
-            found[name] = os.environ[text[1:]]
-        elif text in ("true", "false"):
-            found[name] = text == "true"
-        elif text.startswith("{"):
-            try:
-                found[name] = orjson.loads(text)
-            except orjson.JSONDecodeError:
-                raise ConfigError(
-                    f"option '{name}' is not usable: its value starts with '{{' and is no JSON"
-                ) from None
-        else:
-            found[name] = text
-    return found
-
-
-Option = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="of the store's client, as endpoint_url=http://…; '@NAME' reads a variable; may be repeated; "
-        "default: what the variables of the store's own tools say",
-        metavar="NAME=VALUE",
-    ),
-]

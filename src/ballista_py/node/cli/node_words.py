@@ -13,7 +13,7 @@ from typing import Any, get_origin, get_type_hints
 from attrs import frozen
 
 from ballista_py.errors import ConfigError
-from ballista_py.node.cli.choices import store_options
+from ballista_py.node.cli.store_words import store_options
 from ballista_py.node.config import NodeConfig, load_config
 
 _COMPLETION = "_BALLISTA_PY_COMPLETE"

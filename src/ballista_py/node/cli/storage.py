@@ -12,8 +12,10 @@ import typer
 from attrs import asdict
 
 from ballista_py.errors import ConfigError, DocumentError, ObjectMissing
-from ballista_py.node.cli.choices import Option, command_group, store_options
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import Json, print_json, some
+from ballista_py.node.cli.store_options import Option
+from ballista_py.node.cli.store_words import store_options
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.claims import end_dead_claims

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from attrs import asdict
 
-from ballista_py.node.cli.choices import Option, command_group, store_options
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import print_json
+from ballista_py.node.cli.store_options import Option
+from ballista_py.node.cli.store_words import store_options
 from ballista_py.state.stores.check import RACERS, StoreReport, check_store
 from ballista_py.state.stores.store import open_store
 

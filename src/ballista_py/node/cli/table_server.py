@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballista_py.node.cli.choices import Option, command_group, store_options
+from ballista_py.node.cli.choices import command_group
 from ballista_py.node.cli.connecting import Json, json_bytes, visible, write_out
+from ballista_py.node.cli.store_options import Option
+from ballista_py.node.cli.store_words import store_options
 
 if TYPE_CHECKING:
     from ballista_py.node.table_server.server import RunningTableServer

@@ -28,7 +28,7 @@ from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
-from ballista_py.sql.parse.plain_text import returns_rows
+from ballista_py.sql.parse.returning import returns_rows
 from ballista_py.sql.parse.session_statements import executed
 from ballista_py.transport.flight.calls import CallContext
 from ballista_py.transport.flight.commands import (

@@ -16,7 +16,7 @@ from attrs import Factory, define, frozen
 from sqlglot import exp
 
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.parse.quotes import identifier
+from ballista_py.sql.parse.identifiers import identifier
 from ballista_py.sql.plan import Catalog
 
 MAX_WRITTEN_OUT = 50_000  # nodes: half a second

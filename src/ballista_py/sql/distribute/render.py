@@ -36,8 +36,8 @@ from ballista_py.sql.bind.query import (
     column,
     column_id,
 )
+from ballista_py.sql.parse.identifiers import identifier
 from ballista_py.sql.parse.parsing import ENGINE
-from ballista_py.sql.parse.quotes import identifier
 
 _SETS: dict[str, type[exp.SetOperation]] = {"union": exp.Union, "intersect": exp.Intersect, "except": exp.Except}
 

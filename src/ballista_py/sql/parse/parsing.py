@@ -25,8 +25,8 @@ from ballista_py.sql.parse.measures import (
     require_few_windows,
     signs_of,
 )
+from ballista_py.sql.parse.parameter_marks import tokens_apart
 from ballista_py.sql.parse.quotes import settled
-from ballista_py.sql.parse.shape import tokens_apart
 
 ENGINE_DIALECT = "duckdb"
 ENGINE = Dialect.get_or_raise(ENGINE_DIALECT)

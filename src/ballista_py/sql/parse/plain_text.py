@@ -3,23 +3,12 @@
 Everything else is tried once in a process that may end before a node reads it (`engines.apart.trials`). The decision
 is one pass over the text by rules so narrow that no two parsers can read it differently, and an allow-list: a word,
 sign or call that is not known here makes a statement one that is tried.
-
-Whether a change gives rows, told by its words: for clients and ports, before anybody parses it.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-
-from sqlglot.tokenizer_core import TokenType
-
-from ballista_py.errors import SqlError
-from ballista_py.sql.parse.kind import statement_kind
-from ballista_py.sql.parse.parsing import tokenized
-
-__all__ = ["is_plain", "masked"]
-
 
 MAX_CHARACTERS = 4_096  # once lists of constants are one
 MAX_PIECES = 400
@@ -186,27 +175,4 @@ def _is_word(piece: str) -> bool:
     return piece != "" and (piece[0].isalpha() or piece[0] in '_"')
 
 
-_QUOTED = (TokenType.STRING, TokenType.IDENTIFIER)
-_STEPS = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
-
-
-def returns_rows(sql: str, dialect: str | None = None) -> bool:
-    """Whether the text is a change with a RETURNING clause.
-
-    >>> returns_rows("delete from t returning id"), returns_rows("select 1 as returning"), returns_rows("delete from t")
-    (True, False, False)
-    """
-    if "returning" not in sql.lower():
-        return False
-    try:
-        if statement_kind(sql, dialect) != "change":
-            return False
-        tokens = tokenized(sql, dialect)
-    except (SqlError, ValueError):  # whoever runs it says what is wrong
-        return False
-    depth = 0
-    for token in tokens:
-        depth += _STEPS.get(token.token_type, 0)
-        if depth == 0 and token.token_type not in _QUOTED and token.text.upper() == "RETURNING":
-            return True
-    return False
+__all__ = ["is_plain", "masked"]

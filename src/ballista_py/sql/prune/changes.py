@@ -17,8 +17,8 @@ from ballista_py.sql.bind.expressions import is_portable
 from ballista_py.sql.bind.query import Expr
 from ballista_py.sql.parse.changes import General, Local, is_default, quoted
 from ballista_py.sql.parse.engine_words import for_parser
+from ballista_py.sql.parse.identifiers import free_name, identifier
 from ballista_py.sql.parse.parsing import parsed_one
-from ballista_py.sql.parse.quotes import free_name, identifier
 from ballista_py.sql.place.placement import Split, place_table
 from ballista_py.sql.prune.files import FilePruner
 from ballista_py.sql.prune.partitions import Pruner

@@ -358,7 +358,7 @@ class Client(ClusterCalls):
         # A tokenizer, which `ingest` does without.
         from ballista_py.sql.parse.copies import CopyFrom, read_copy
         from ballista_py.sql.parse.kind import statement_kind
-        from ballista_py.sql.parse.plain_text import returns_rows
+        from ballista_py.sql.parse.returning import returns_rows
 
         if asked is None:
             return QueryResult(table=pa.table({"Success": pa.array([], pa.bool_())}), stats={})
