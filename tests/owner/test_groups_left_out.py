@@ -244,3 +244,12 @@ def test_a_value_without_a_short_text_is_left_out():
     condition = condition_of(f"select s from t where (s = '{LONG}' or id = 2) and id > 1", schema)
     assert len(condition) == 2
     assert kept(condition, schema) == (((ColumnTest("id", ">", 1),),),)
+
+
+@pytest.mark.parametrize("where", ["v > 5", "v >= 5", "5 < v", "v between 5 and 'nan'::double", "v > 5 or v = 0"])
+def test_nan_is_above_all_numbers_and_in_no_statistics(folder, where):
+    rows = pa.table({"v": pa.array([1.0, NAN, 2.0, 3.0], pa.float64())})
+    path = folder / "nan.parquet"
+    path.write_bytes(written(rows, True, 2))
+    condition = kept(condition_of(f"select v from t where {where}", rows.schema), rows.schema)
+    assert answer(read(sent_of(path, rows.schema, condition), rows.schema), where) == ["{'v': nan}"]
