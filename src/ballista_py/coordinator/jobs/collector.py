@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from attrs import Factory, define, evolve, field, frozen
 
@@ -119,11 +120,8 @@ class JobCollector:
             done = evolve(done, marked=done.marked + 1)
         if not job.is_open and job.state != "CLOSED" and age_ms >= ttl_ms:
             with suppress(JobError, ObjectMissing):
-                job, seen = (
-                    self.shelf.state(name).update(lambda now: closed(now) if now == job else now).document,
-                    job,
-                )
-                done = evolve(done, closed=done.closed + (job != seen))
+                job = self.shelf.state(name).update(partial(_closed_as, job)).document
+                done = evolve(done, closed=done.closed + (job.state == "CLOSED"))
                 age_ms = 0.0
         unneeded = not_needed(job, lie.chunks)
         removed = self._delete(unneeded)
@@ -152,6 +150,10 @@ class JobCollector:
             self.shelf.store.delete(key)
             count += 1
         return count
+
+
+def _closed_as(seen: JobDocument, now: JobDocument) -> JobDocument:
+    return closed(now) if now == seen else now
 
 
 def beyond_kept(lies: Mapping[str, Lies], most: int = MAX_KEPT) -> set[str]:
