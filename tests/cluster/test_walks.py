@@ -23,7 +23,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 130, "ingest": 116, "create": 151, "update": 148}
+CEILINGS = {"select": 135, "ingest": 116, "create": 156, "update": 152}
 
 
 @pytest.fixture(scope="module")
