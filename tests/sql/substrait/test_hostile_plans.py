@@ -12,19 +12,19 @@ from ballista_py.sql.substrait.messages import MAX_MESSAGES, MAX_PLAN_BYTES
 from ballista_py.sql.substrait.narrowing import with_columns
 from ballista_py.sql.substrait.reading import columns_of, read_plan
 
-SECONDS = 4  # 2 on a machine of its own
+SECONDS = 4  # of the processor; 2 where nothing else runs
 MEMORY = 256 << 20
 
 
 def tried(data, schemas):
     """How the bytes end: a query or the name of an error; within the bounds."""
-    began, ended, length = time.monotonic(), "query", 1
+    began, ended, length = time.process_time(), "query", 1
     try:
         read_plan(data, schemas)
     except (InvalidData, UnsupportedExpression) as error:
         ended, length = type(error).__name__, len(error.message)
     assert 0 < length < 1_000
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
     return ended
 
 
@@ -131,9 +131,9 @@ def test_a_list_of_ten_thousand_numbers_is_read_soon(made):
     options = [made.i64(n) for n in range(10_000)]
     condition = {"singularOrList": {"value": made.field(0), "options": options}}
     data = made.plan({"filter": {"input": made.read(), "condition": condition}}, made.schema.names)
-    began = time.monotonic()
+    began = time.process_time()
     assert " IN (0, 1, 2, " in read_plan(data, made.schemas).sql
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
 
 
 def test_conditions_of_two_thousand_parts_are_read_soon(made):
