@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from ballista_py.agents.write_job import WriteJob, WriteReceipt, WriteTask, write_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
-    from ballista_py.coordinator.tables.embedded_spark import SparkSettings
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
     from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
     from ballista_py.secret import Secret
     from ballista_py.spark.bucket import register_bucket
+    from ballista_py.spark.elsewhere import SparkSettings, TaskStore
     from ballista_py.spark.pipeline import SparkPipeline
     from ballista_py.spark.report import MaterializeReport, SkewedPartition, WrittenPartition
     from ballista_py.spark.watermark import Watermark
@@ -75,7 +75,6 @@ __version__ = "0.1.0"
 
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
-    "coordinator.tables.embedded_spark": ("SparkSettings",),
     "coordinator.changes.source": ("ChangeBatch", "ChangeSource", "SourceLag"),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
@@ -95,6 +94,7 @@ _HOMES = {
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
     "secret": ("Secret",),
     "spark.bucket": ("register_bucket",),
+    "spark.elsewhere": ("SparkSettings", "TaskStore"),
     "spark.pipeline": ("SparkPipeline",),
     "spark.report": ("MaterializeReport", "SkewedPartition", "WrittenPartition"),
     "spark.watermark": ("Watermark",),
@@ -230,6 +230,7 @@ __all__ = [
     "TableChanges",
     "TablePlace",
     "TableSpec",
+    "TaskStore",
     "Tls",
     "TokenPage",
     "TokenVerifier",

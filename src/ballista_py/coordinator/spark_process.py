@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from attrs import define, field
 from ballista_py.errors import TryLater
 from ballista_py.logs import log_event
 from ballista_py.runtime import Runtime
+from ballista_py.spark.elsewhere import NO_SETTINGS, SparkSettings
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.transport.spawn import Spawn
 from ballista_py.work import require_wanted
@@ -38,13 +39,13 @@ class _Start:
 
 @define
 class SparkProcess:
-    """One Spark at most, whose large answers are kept in `answers`. Safe to share between threads.
+    """One Spark at most, whose large answers are kept in `answers`, those of one elsewhere at the store. Safe to share between threads.
 
     Spark begins a stage though its statement was cancelled just before, so `tick` cancels again what goes on. A task
     looks up from its rows only now and then: one that joins everything with everything may never hear that it was
     cancelled, and keeps its core from all others. So `tick` ends a Spark in which a cancelled statement is still at
-    work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts another. `memory_bytes` is
-    the heap of its JVM, and `options` are settings of Spark.
+    work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts another. `settings` say which
+    Spark it is, and `memory_bytes` is the heap of a JVM that is started here.
 
     A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
     no longer goes. The next one finds it done.
@@ -55,7 +56,7 @@ class SparkProcess:
     stuck_ms: float = STUCK_MS
     answers: AnswerFolder | None = None
     memory_bytes: int = MEMORY_BYTES
-    options: Mapping[str, str] = field(factory=dict, repr=False)
+    settings: SparkSettings = NO_SETTINGS
     spawn: Spawn = lambda call: call()
     _lock: Any = field(init=False)
     _spark: SparkStatements | None = field(init=False, default=None)
@@ -95,15 +96,16 @@ class SparkProcess:
     def _started(self, start: _Start) -> None:
         """Start Spark for all who wait for it; end it at once if nobody may have it any more."""
         try:
-            from ballista_py.spark.session import embedded_session, kill_session, stop_session
+            from ballista_py.spark.opening import open_spark
             from ballista_py.spark.statements import SparkStatements
 
             memory = f"{max(1, self.memory_bytes >> 20)}m"
-            session = embedded_session(memory=memory, options=dict(self.options))
+            tasks = self.settings.needed_tasks()
+            opened = open_spark(self.settings, self.runtime, memory=memory)
             try:
-                made = SparkStatements(session, self.store, self.runtime, self.answers)
+                made = SparkStatements(opened.session, self.store, self.runtime, self.answers, tasks)
             except BaseException:
-                stop_session(session)
+                opened.stop()
                 raise
         except BaseException as error:
             with self._lock:
@@ -114,12 +116,11 @@ class SparkProcess:
         with self._lock:
             if self._start is start:
                 self._start, self._spark, start.spark = None, made, made
-                self._stop = lambda: stop_session(session)
-                self._kill = lambda: kill_session(session)
+                self._stop, self._kill = opened.stop, opened.kill
                 self._lock.notify_all()
                 return
         with suppress(Exception):
-            stop_session(session)
+            opened.stop()
 
     def was_cancelled(self, jobs: StatementJobs) -> None:
         """See to it that the work of `jobs` ends."""

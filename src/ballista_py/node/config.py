@@ -16,13 +16,13 @@ from attrs import Factory, evolve, field, fields, frozen
 from attrs.validators import optional
 
 from ballista_py.coordinator.jobs.limits import MAX_OPEN_JOBS
-from ballista_py.coordinator.tables.embedded_spark import SparkSettings
 from ballista_py.errors import ConfigError
 from ballista_py.node.config_file import GivenValue, given, read_config_file
 from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName, require_table_name
+from ballista_py.spark.elsewhere import SparkSettings
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
 from ballista_py.transport.security.credentials import Tls
@@ -122,7 +122,8 @@ class NodeConfig:
     for partitions and legs (`"4GB"`, or `"25%"` of the machine; default 80 %); what does not fit is spilled, up to
     `max_spill_bytes`, and beyond that the statement fails. The same bound holds for the answers of Spark that
     a scheduler keeps below its `data_dir` until they are read. The Spark of a scheduler is given `spark_conf` and the
-    jars of drivers and formats in `spark_jars`, in a file `spark: {conf: {…}, jars: […]}`.
+    jars of drivers and formats in `spark_jars`, in a file `spark: {conf: {…}, jars: […]}`. It is one of the scheduler's
+    process, or that of `spark_master` (`spark://host:port`), or of `spark_remote` (Spark Connect, `sc://host:port`).
 
     What a scheduler is asked ends after `statement_timeout_ms`, whatever it is doing; without one, only what a client
     limits itself. A scheduler runs `max_running_jobs` jobs at once, and the cluster takes `max_queued_jobs` that wait
@@ -196,6 +197,8 @@ class NodeConfig:
     spark_memory_bytes: int = field(default=2 << 30, validator=_positive)
     spark_conf: Mapping[str, str] = field(factory=dict, repr=False)
     spark_jars: tuple[str, ...] = ()
+    spark_master: str | None = None
+    spark_remote: str | None = field(default=None, repr=False)
     otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     max_running_jobs: int = field(default=4, validator=_positive)
@@ -240,6 +243,7 @@ class NodeConfig:
                 f"{missing[0]}: missing; make certificates with 'ballista-py cluster tls', or pass "
                 "--allow-insecure-connections to let nodes and clients speak plain TCP to this one"
             )
+        self.spark_settings()  # which says what is wrong
         if (self.flight_tls_certificate_file is None) != (self.flight_tls_key_file is None):
             raise ConfigError("flight_tls_key_file: a certificate needs its key, and a key its certificate")
 
@@ -258,7 +262,12 @@ class NodeConfig:
 
     def spark_settings(self) -> SparkSettings:
         """What the Spark of a scheduler is given."""
-        return SparkSettings(conf=self.spark_conf, jars=self.spark_jars)
+        conf = self.spark_conf
+        if self.spark_master is not None:  # this node is the driver, to which workers connect
+            host = {"spark.driver.host": self.node_advertise_address}
+            conf = {**host, "spark.driver.bindAddress": self.node_bind_address, **conf}
+        given = SparkSettings(conf=conf, jars=self.spark_jars, master=self.spark_master, remote=self.spark_remote)
+        return given.on(self.state_location, self.store_options)
 
     def node_tls(self) -> Tls | None:
         """What nodes prove themselves to each other with; None: they do not."""
@@ -280,8 +289,8 @@ class NodeConfig:
 _MTLS = ("node_mtls_ca_certificate_file", "node_mtls_certificate_file", "node_mtls_key_file")
 
 
-_SECRET_FIELDS = ("store_options", "spark_conf")
-_OF_SPARK = ("conf", "jars")
+_SECRET_FIELDS = ("store_options", "spark_conf", "spark_remote")
+_OF_SPARK = ("conf", "jars", "master", "remote")
 
 
 def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
@@ -304,8 +313,9 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     values = {name: value_of(name, kinds[name], one, secret=name in _SECRET_FIELDS) for name, one in found.items()}
     if found.get("store_options") is not None and found["store_options"] is shared.get("store_options"):
         values["store_options"] = _with_secrets(values["store_options"], values.get("secrets_file"))
-    if values.get("spark_conf"):
-        values["spark_conf"] = _with_secrets(values["spark_conf"], values.get("secrets_file"))
+    of_spark = {name: values[name] for name in ("spark_conf", "spark_remote") if values.get(name)}
+    if of_spark:
+        values |= _with_secrets(of_spark, values.get("secrets_file"))
     for name in ("role", "node_id", "state_location"):
         if not values.get(name):
             raise ConfigError(f"{name}: missing; give --{name.replace('_', '-')} or set it in the YAML file")
@@ -318,12 +328,14 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
 
 
 def _spread(found: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    """With `spark: {conf, jars}` as the two fields that it is. Raises `ConfigError` for anything else below it."""
+    """With `spark: {conf, jars, master, remote}` as the fields that these are. Raises `ConfigError` for anything else below it."""
     if "spark" not in found:
         return dict(found)
     spark = found["spark"]
     if not isinstance(spark.value, Mapping):
-        raise spark.error("spark", "takes a mapping, as {conf: {name: value}, jars: [/path/to.jar]}")
+        raise spark.error(
+            "spark", "takes a mapping, as {conf: {name: value}, jars: [/path/to.jar], master: spark://host:port}"
+        )
     for name, one in spark.value.items():
         if name not in _OF_SPARK:
             raise one.error("spark", f"unknown field {name[:60]!a}; {nearest(name, _OF_SPARK)}")

@@ -20,6 +20,8 @@ from attrs import frozen
 
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.expression.nodes import quote_name
+from ballista_py.spark.elsewhere import TaskStore
+from ballista_py.spark.store_files import stored_rows
 from ballista_py.spark.watermark import Watermark, position_of
 from ballista_py.state.stores.store import ConditionalStore, local_path
 from ballista_py.storage.formats.deletion_vector import numbered, original_of
@@ -64,16 +66,14 @@ def window_of(
     )
 
 
-def new_rows(source: DataFrame, held_paths: Sequence[str], watermark: Watermark, kind: pa.DataType,
+def new_rows(source: DataFrame, held: DataFrame | None, watermark: Watermark, kind: pa.DataType,
              start: int | None) -> DataFrame:  # fmt: skip
-    """The rows of `source` from `start` on that the files do not hold, each as often as it is missing."""
+    """The rows of `source` from `start` on that are not `held`, each as often as it is missing."""
     from pyspark.sql import functions as sf
 
     asked = source if start is None else source.where(watermark.rows_from(kind, start))
-    if not held_paths:
+    if held is None:
         return asked
-    reader = source.sparkSession.read.schema(source.schema)
-    held = reader.parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in held_paths))
     if start is not None:
         held = held.where(watermark.rows_from(kind, start))
     whole = sf.expr(comparable(source))
@@ -85,6 +85,23 @@ def new_rows(source: DataFrame, held_paths: Sequence[str], watermark: Watermark,
     )
     joined = numbered.join(counted, _ROW, "left").where(f"{_TIMES} is null or {_NUMBER} > {_TIMES}")
     return joined.select(*columns)
+
+
+@contextmanager
+def held_rows(
+    store: ConditionalStore,
+    files: Sequence[DataFile],
+    source: DataFrame,
+    table: pa.Schema,
+    tasks: TaskStore | None,
+) -> Iterator[DataFrame | None]:
+    """The rows of the files as Spark reads them while the block runs, in the columns of `source`; None for no files."""
+    if tasks is not None:
+        yield stored_rows(source.sparkSession, files, table, source.schema, tasks) if files else None
+        return
+    with on_this_machine(store, files) as paths:
+        reader = source.sparkSession.read.schema(source.schema)
+        yield reader.parquet(*("file://" + _GLOB.sub(r"\\\1", path) for path in paths)) if paths else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ballista_py.errors import BallistaError, ConfigError, SchemaMismatch
 from ballista_py.partitions.table import TableSpec
 from ballista_py.spark.layout import NO_PARTITION
+from ballista_py.spark.on_workers import failure_on_a_worker
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.schema import arrow_schema
 from ballista_py.spark.sources import Source, named_error, source_name
@@ -40,6 +41,8 @@ def check_columns(table: TableSpec, origin: Source, rows: DataFrame) -> None:
 
 def failure_of(table: TableSpec, origin: Source, error: Exception) -> BallistaError:
     """The one-line error for Spark work over a source that failed."""
+    if (named := failure_on_a_worker(error)) is not None:
+        return type(named)(f"table '{table.name}': {named}")
     if (named := named_error(origin, f"table '{table.name}'", error)) is not None:
         return named
     if NO_PARTITION in str(error):

@@ -153,6 +153,23 @@ def tasks_of(count: int, rows: DataFrame) -> int:
     return min(count, int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or MAX_DIRECT_TASKS))
 
 
+def spread_rows(rows: DataFrame, numbering: Numbering, sort_by: Sequence[str]) -> DataFrame:
+    """`rows` where they are written, each with the number of its partition as a last column.
+
+    Those of one partition are in one task and follow each other there.
+    """
+    return _spread(numbering.number(rows), len(numbering), sort_by)
+
+
+def _spread(numbered: DataFrame, count: int, sort_by: Sequence[str]) -> DataFrame:
+    tasks = tasks_of(count, numbered)
+    direct = tasks == count
+    spread = numbered.repartitionById(tasks, numbered[_ID] if direct else numbered[_ID] % tasks)
+    if not direct:
+        return spread.sortWithinPartitions(_ID, *sort_by)
+    return spread.sortWithinPartitions(*sort_by) if sort_by else spread
+
+
 def write_partitions(
     rows: DataFrame,
     numbering: Numbering,
@@ -170,18 +187,12 @@ def write_partitions(
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    count = len(numbering)
-    if count == 0:
+    if len(numbering) == 0:
         return {}
-    tasks = tasks_of(count, rows)
-    direct = tasks == count
+    direct = tasks_of(len(numbering), rows) == len(numbering)
     read = Observation()
-    numbered = numbering.number(rows).observe(read, sf.count(sf.lit(1)).alias("rows"))
-    spread = numbered.repartitionById(tasks, numbered[_ID] if direct else numbered[_ID] % tasks)
-    if not direct:
-        spread = spread.sortWithinPartitions(_ID, *sort_by)
-    elif sort_by:
-        spread = spread.sortWithinPartitions(*sort_by)
+    counted = numbering.number(rows).observe(read, sf.count(sf.lit(1)).alias("rows"))
+    spread = _spread(counted, len(numbering), sort_by)
     writer = (spread.drop(_ID) if direct else spread).write.options(**_PLAIN_FILES)
     writer = writer.option("compression", compression).option(
         "maxRecordsPerFile", rows_per_file(arrow_schema(rows.schema), max_file_bytes)

@@ -17,8 +17,9 @@ from attrs import evolve
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
-from ballista_py.spark.append import new_rows, on_this_machine, window_of
+from ballista_py.spark.append import held_rows, new_rows, window_of
 from ballista_py.spark.checks import origin_of
+from ballista_py.spark.elsewhere import TaskStore
 from ballista_py.spark.file_size import MAX_FILE_BYTES
 from ballista_py.spark.jobs import JobWatch, Progress, Spawn, tell_nobody
 from ballista_py.spark.layout import (
@@ -30,7 +31,6 @@ from ballista_py.spark.report import MaterializeReport
 from ballista_py.spark.runs import Announce, Run, Runs
 from ballista_py.spark.source_rows import SourceRows
 from ballista_py.spark.sources import Source, describe_source
-from ballista_py.spark.staging import staging
 from ballista_py.spark.text.settings import NO_SUBSTITUTION, require_settings
 from ballista_py.spark.watermark import Watermark, declared_watermark, position_text, watermark_in
 from ballista_py.state.stores.store import ConditionalStore
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 RefreshMode: TypeAlias = Literal["full", "append"]
 
 DISCOVERY_TIMEOUT_MS = 60_000.0
+MAX_BATCH_BYTES = 16 << 20  # of what a task gets at a time that puts rows itself
 
 
 class SparkPipeline:
@@ -52,8 +53,9 @@ class SparkPipeline:
     in time; without it progress comes after the tasks and discovery takes as long as it takes. `run_all` works as
     the built-in `map` does, its default; that of an executor makes requests to the store overlap. Files go
     straight to a store that is a folder of this machine, else to a temporary folder first, so Spark's workers must
-    share the file system of this process (those of an embedded session do). A partition whose file would be larger
-    than `max_file_bytes` gets several.
+    share the file system of this process (those of an embedded session do). For a Spark elsewhere `tasks` says how its
+    tasks open the store: they put and read data files themselves, and its workers need this package. A partition whose
+    file would be larger than `max_file_bytes` gets several.
 
     The session is told to take text as it is, without `${…}`: a column may have any name. Raises `ConfigError` for one
     that keeps replacing it.
@@ -70,18 +72,22 @@ class SparkPipeline:
         discovery_timeout_ms: float = DISCOVERY_TIMEOUT_MS,
         max_partitions: int = MAX_DISCOVERED_PARTITIONS,
         max_file_bytes: int = MAX_FILE_BYTES,
+        tasks: TaskStore | None = None,
     ) -> None:
         self._spark = spark
+        self._tasks = tasks
         self._store = store
         runtime = runtime or SystemRuntime()
         self._runtime, self._spawn = runtime, spawn
         jobs = JobWatch(spark, runtime, spawn)
         self._rows = SourceRows(spark, jobs, max_partitions)
-        self._runs = Runs(store, jobs, runtime, run_all, max_file_bytes)
+        self._runs = Runs(store, jobs, runtime, run_all, max_file_bytes, tasks)
         self._discovery_timeout_ms = discovery_timeout_ms if spawn is not None else None
         require_settings(spark, NO_SUBSTITUTION)
         # The default, INT96, has no statistics and readers disagree about it.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        if tasks is not None:
+            spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_BATCH_BYTES))
 
     def describe(self, table: str, source: Source) -> pa.Schema:
         """The schema that a table over `source` has: names and types as Spark reads them.
@@ -150,7 +156,7 @@ class SparkPipeline:
             held = (begun.manifests.get(table.spec.path(value)) for value in numbering.values)
             report = run.report(numbering, (manifest.files if manifest else () for manifest in held))
             return evolve(report, repeated=True)
-        with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
+        with self._runs.stage(run, self._spawn) as stage:
             files, steps = self._runs.write(run, begun, rows, numbering, stage)
             position = position_text(run.run_id)
             if watermark is not None and kind is not None:
@@ -222,7 +228,7 @@ class SparkPipeline:
             return list(every.values)
         begun = self._runs.begin(run)
         self._rows.check(table, run.origin)
-        with staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage:
+        with self._runs.stage(run, self._spawn) as stage:
             files, steps = self._runs.write(run, begun, rows, new, stage)
             wanted = {path: found for path, found in files.items() if found}
             # What an append asks for: without it, it would have to compare the whole table with its source.
@@ -245,8 +251,8 @@ class SparkPipeline:
         self._rows.check(table, run.origin)
         source = self._rows.read(table, run.origin)
         with (
-            staging(self._store, table.folder, run.run_id, self._runtime, self._spawn) as stage,
-            on_this_machine(self._store, window.held) as held,
+            self._runs.stage(run, self._spawn) as stage,
+            held_rows(self._store, window.held, source, table.schema, self._tasks) as held,
         ):
             rows = new_rows(source, held, watermark, kind, window.start)
             # Other than static keys need two looks at the rows, which must be the same ones.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import evolve, frozen
@@ -12,11 +13,14 @@ from ballista_py.partitions.table import TableSpec, check_same_keys
 from ballista_py.partitions.values import require_short_value
 from ballista_py.runtime import Runtime
 from ballista_py.spark.checks import check_nulls, failure_of, origin_of
+from ballista_py.spark.elsewhere import TaskStore
 from ballista_py.spark.jobs import JobWatch, Progress, RunSteps, tell_nobody
 from ballista_py.spark.layout import COMPRESSION, Numbering, tasks_of, write_partitions
 from ballista_py.spark.report import MaterializeReport, WrittenPartition
 from ballista_py.spark.sources import Source
-from ballista_py.spark.staging import Staging
+from ballista_py.spark.staging import Staging, staging
+from ballista_py.spark.store_files import put_partitions
+from ballista_py.state.documents.claims import Spawn
 from ballista_py.state.documents.documents import PartitionMapDocument, partition_map_key
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.stores.store import ConditionalStore
@@ -52,9 +56,16 @@ class Runs:
     """Begins runs on `store`, writes their rows by Spark `jobs`, and publishes them."""
 
     def __init__(
-        self, store: ConditionalStore, jobs: JobWatch, runtime: Runtime, run_all: RunAll, max_file_bytes: int
+        self,
+        store: ConditionalStore,
+        jobs: JobWatch,
+        runtime: Runtime,
+        run_all: RunAll,
+        max_file_bytes: int,
+        tasks: TaskStore | None = None,
     ) -> None:
         self._store = store
+        self._tasks = tasks
         self._jobs = jobs
         self._runtime = runtime
         self._run_all = run_all
@@ -104,10 +115,7 @@ class Runs:
         what = f"writing table '{run.table.name}'"
         try:
             with self._jobs.group(what, progress=steps.tasks_done, last_tasks=steps.last_tasks):
-                paths = write_partitions(
-                    rows, numbering, stage.folder, run.sort_by, run.compression, self._max_file_bytes
-                )
-            files = dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
+                files = self._written(run, rows, numbering, stage)
             stage.settle()
             check_nulls(run.table, run.origin, files)
         except BaseException as error:
@@ -117,6 +125,23 @@ class Runs:
             raise failure_of(run.table, run.origin, error) from error
         paths_in_order = map(numbering.spec.path, numbering.values)
         return {path: files.get(number, ()) for number, path in enumerate(paths_in_order)}, steps
+
+    def stage(self, run: Run, spawn: Spawn | None) -> AbstractContextManager[Staging]:
+        """The place of the files of a run, as `staging` gives it."""
+        put = self._tasks is not None
+        return staging(self._store, run.table.folder, run.run_id, self._runtime, spawn, put=put)
+
+    def _written(
+        self, run: Run, rows: DataFrame, numbering: Numbering, stage: Staging
+    ) -> dict[int, list[DataFile]]:
+        if self._tasks is not None:
+            put = put_partitions(
+                rows, numbering, self._tasks, stage.claim.key, stage.prefix, run.sort_by, run.compression,
+                self._max_file_bytes,
+            )  # fmt: skip
+            return {number: stage.took(files) for number, files in put.items()}
+        paths = write_partitions(rows, numbering, stage.folder, run.sort_by, run.compression, self._max_file_bytes)
+        return dict(zip(paths, self._run_all(stage.publish, paths.values()), strict=True))
 
     def publish(
         self,

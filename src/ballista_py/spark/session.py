@@ -59,13 +59,14 @@ def embedded_session(
     memory: str = DRIVER_MEMORY,
     log_level: str = "off",
     options: Mapping[str, str] | None = None,
+    python: str | None = None,
 ) -> SparkSession:
     """The Spark of this process: the session that runs already, else a new one; also after its JVM was killed.
 
     The arguments count only for a new one. `master` is Spark's: all cores of this machine, or "local[2]" for two
     of them. `memory` is the JVM's heap ("2g"); `log_level` is log4j's (Spark's errors come as exceptions anyway);
-    `options` are Spark settings that override ours. Every call is answered by one of `stop_session`; the last one
-    ends the JVM.
+    `options` are Spark settings that override ours; `python` is that of the workers of another `master`. Every call is
+    answered by one of `stop_session`; the last one ends the JVM.
 
     Raises `MissingExtra` without pyspark and `ConfigError` without a Java or when the JVM does not start.
     """
@@ -84,7 +85,7 @@ def embedded_session(
             if running.conf.get(_USERS, None) is not None:
                 running.conf.set(_USERS, str(_users(running) + 1))
             return running
-        return _start(master, memory, log_level, dict(options or {}))
+        return _start(master, memory, log_level, dict(options or {}), python or sys.executable)
 
 
 def has_ended(spark: SparkSession) -> bool:
@@ -167,7 +168,7 @@ def _users(spark: SparkSession) -> int:
     return int(spark.conf.get(_USERS, None) or 0)
 
 
-def _start(master: str, memory: str, log_level: str, options: dict[str, str]) -> SparkSession:
+def _start(master: str, memory: str, log_level: str, options: dict[str, str], python: str) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
@@ -183,9 +184,9 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str]) ->
     builder = SparkSession.builder.master(master).appName("ballista_py")
     for name, value in (_settings(folder, memory) | options).items():
         builder = builder.config(name, value)
-    # Python functions run in this very Python, which has this package.
+    # Python functions run in this very Python, which has this package, or in one of a worker that has it.
     home = str(make_java_home(java, folder / "java"))
-    with _environment(JAVA_HOME=home, PYSPARK_PYTHON=sys.executable), _java_without_fork():
+    with _environment(JAVA_HOME=home, PYSPARK_PYTHON=python), _java_without_fork():
         try:
             session = builder.getOrCreate()
         except Exception as error:

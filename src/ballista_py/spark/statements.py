@@ -20,10 +20,14 @@ from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.spark import answer_task
 from ballista_py.spark.answer_size import looks_small
-from ballista_py.spark.answers import Answer, AnswerFolder, Receipt, answer_of
+from ballista_py.spark.answers import Answer, AnswerFiles, AnswerFolder, Receipt, answer_of
+from ballista_py.spark.elsewhere import TaskStore
+from ballista_py.spark.on_workers import failure_on_a_worker
 from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import StatementJobs
+from ballista_py.spark.store_answers import StoreAnswers
+from ballista_py.spark.store_files import NO_GUESSES, spark_columns, stored_rows
 from ballista_py.spark.text.guard import TextGuard
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
@@ -58,7 +62,8 @@ class SparkStatements:
     """Runs statements on `spark` over files of `store`. Safe to share between threads.
 
     Large answers are kept in `answers`, which Spark has to reach, as it has to reach the files of tables; they can be
-    read on when Spark has ended. What a statement may consist of is decided by `TextGuard`, which raises `ConfigError`
+    read on when Spark has ended. With `tasks` tasks elsewhere open the store: they read the files of tables there, and
+    put large answers there, as much as `answers` may hold. What a statement may consist of is decided by `TextGuard`, which raises `ConfigError`
     for a session of Spark Connect.
     """
 
@@ -68,12 +73,17 @@ class SparkStatements:
         store: ConditionalStore,
         runtime: Runtime | None = None,
         answers: AnswerFolder | None = None,
+        tasks: TaskStore | None = None,
     ) -> None:
         self._spark = spark
         self._guard = TextGuard(spark)
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._answers = answers or AnswerFolder(runtime=self._runtime)
+        self._tasks = tasks
+        self._stored = (
+            None if tasks is None else StoreAnswers(store, self._runtime, tasks, self._answers.max_bytes)
+        )
         self._lost = False
         self._cache = FileCache(store, runtime=self._runtime)
 
@@ -114,9 +124,12 @@ class SparkStatements:
                     jobs.check()
                     files = self._files(part)
                     rows_read += sum(file.rows for file in files)
-                    copies = [self._copy(part.table, file) for file in files]
-                    acquired += copies
-                    self._show(session, part.table, [copy.path for copy in copies])
+                    if self._tasks is None:
+                        copies = [self._copy(part.table, file) for file in files]
+                        acquired += copies
+                        self._show(session, part.table, [copy.path for copy in copies])
+                    else:
+                        self._show_stored(session, part.table, files, self._tasks)
                     tables.append(part.table.name)
                     schemas.append(part.table.schema)
                 rows = self._guard.rows(session, spark_sql(statement, known_columns(schemas)), tables)
@@ -124,7 +137,7 @@ class SparkStatements:
                     raise SqlError(
                         f"Spark gave {len(rows.columns)} columns where a single node gives {len(output)}"
                     )
-                if collect and looks_small(rows, rows_read):
+                if collect and looks_small(rows, rows_read if self._tasks is None else None):
                     answer = self._collected(rows, output)
                     jobs.check()
                 if answer is None:
@@ -166,6 +179,19 @@ class SparkStatements:
             return self._cache.acquire(file, table.schema, as_table=True)
         return self._cache.acquire(file)
 
+    def _show_stored(
+        self, session: SparkSession, table: TableSpec, files: Sequence[DataFile], tasks: TaskStore
+    ) -> None:
+        """Make the files, which tasks read at the store, a view of the table's name."""
+        for name, value in NO_GUESSES.items():
+            session.conf.set(name, value)
+        kinds = spark_columns(table.schema)
+        if files:
+            rows = stored_rows(session, files, table.schema, kinds, tasks)
+        else:
+            rows = session.createDataFrame([], kinds)
+        rows.createOrReplaceTempView(f"`{table.name}`")
+
     def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
         """Make the files a view of the table's name."""
         view = f"`{table.name}`"
@@ -191,11 +217,15 @@ class SparkStatements:
         # Spark's Python gets the code itself: to import this package there would take longer than most answers.
         cloudpickle.register_pickle_by_value(answer_task)  # type: ignore[no-untyped-call]
         rows.sparkSession.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _MAX_BATCH_BYTES)
-        files = self._answers.new()
+        columns = rows.toDF(*(f"c{place}" for place in range(len(output))))  # several may have one name
+        files = self._answers.new() if self._stored is None else self._stored.new()
         try:
-            keep = answer_task.keeper(files.folder, self._answers.max_bytes, files.home)
-            columns = rows.toDF(*(f"c{place}" for place in range(len(output))))  # several may have one name
-            receipts = columns.mapInArrow(keep, answer_task.RECEIPT).collect()
+            if isinstance(files, AnswerFiles):
+                keep = answer_task.keeper(files.folder, self._answers.max_bytes, files.home)
+                told = columns.mapInArrow(keep, answer_task.RECEIPT)
+            else:
+                told = files.kept(columns)
+            receipts = told.collect()
             return files.answer([Receipt(*receipt) for receipt in receipts], output)
         except BaseException:
             files.drop()
@@ -209,6 +239,8 @@ class SparkStatements:
         if self.ended or no_answer or isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
             self._lost = True  # its process may still be on its way out
             return TryLater("Spark ended while it ran the statement: send it again")
+        if (on_a_worker := failure_on_a_worker(error)) is not None:
+            return on_a_worker
         text, reason = str(error), reason_of(error)
         if _CANCELLED.search(text):
             return TryLater(f"somebody ended the statement in Spark ({reason}): send it again")

@@ -13,7 +13,7 @@ from attrs import evolve
 from ballista_py.coordinator.changes.postgres_writes import open_postgres_writer
 from ballista_py.coordinator.changes.sources import open_changes, require_changes_known
 from ballista_py.coordinator.tables.declarations import declare_table
-from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, EmbeddedPipeline, Source, SparkSettings
+from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline, Source
 from ballista_py.coordinator.tables.held_columns import require_columns, require_engines_hold
 from ballista_py.coordinator.tables.replacements import ROWS, Named, TableReplacements
 from ballista_py.coordinator.tables.source_refreshes import SourceRefreshes
@@ -44,6 +44,7 @@ from ballista_py.partitions.table import ROWS as ROWS_OF_VIEW
 from ballista_py.partitions.write_modes import require_write_mode
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
+from ballista_py.spark.elsewhere import NO_SETTINGS, SparkSettings
 from ballista_py.sql.column_types import require_kept_schema
 from ballista_py.state.documents.claims import Claim, Spawn, claimed
 from ballista_py.state.documents.documents import (

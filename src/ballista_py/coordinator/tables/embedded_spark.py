@@ -1,4 +1,4 @@
-"""The data pipeline of this process, on an embedded Spark that starts with its first use."""
+"""The data pipeline of this process, on the Spark of its settings, which is opened at the first use."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
+from ballista_py.spark.elsewhere import NO_SETTINGS, SparkSettings
 from ballista_py.state.documents.secret_references import with_secrets
 from ballista_py.state.stores.store import ConditionalStore
 from ballista_py.threads import spawn
@@ -25,27 +26,11 @@ STORE_WORKERS = 8
 Source = str | Mapping[str, Any]
 
 
-@frozen(kw_only=True)
-class SparkSettings:
-    """What an embedded Spark is given beside our own settings: its `conf`, and `jars` of drivers and formats."""
-
-    conf: Mapping[str, str] = field(factory=dict, repr=False)  # may hold keys of object stores
-    jars: tuple[str, ...] = ()
-
-    def options(self) -> dict[str, str]:
-        """As Spark is told. Jars that `conf` names stay."""
-        jars = [*filter(None, self.conf.get("spark.jars", "").split(",")), *self.jars]
-        return {**self.conf, **({"spark.jars": ",".join(jars)} if jars else {})}
-
-
-NO_SETTINGS = SparkSettings()
-
-
 class EmbeddedPipeline:
-    """One pipeline over `store`. Raises what `embedded_session` raises where Spark cannot start.
+    """One pipeline over `store`. Raises what `open_spark` raises where Spark cannot be had.
 
     `secrets` take the place of the references to them in sources. They belong into options, not into a path, which
-    errors name. `settings` count for the session that is started first in a process.
+    errors name. `settings` say which Spark it is; for one of this process they count for who starts it.
     """
 
     def __init__(
@@ -75,24 +60,25 @@ class EmbeddedPipeline:
             self.close()
         if self._pipeline is None:
             from ballista_py.spark.pipeline import SparkPipeline
-            from ballista_py.spark.session import embedded_session, has_ended, stop_session
+            from ballista_py.spark.opening import open_spark
 
-            session = embedded_session(options=self._settings.options())
+            opened = open_spark(self._settings, self._runtime)
             workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="publish")
 
             def stop() -> None:
                 workers.shutdown()
-                stop_session(session)
+                opened.stop()
 
             self._stop_spark = stop
-            self._ended = lambda: has_ended(session)
+            self._ended = opened.ended
             self._pipeline = SparkPipeline(
-                session,
+                opened.session,
                 self._store,
                 runtime=self._runtime,
                 spawn=spawn,
                 run_all=workers.map,
                 discovery_timeout_ms=self._discovery_timeout_ms,
+                tasks=self._settings.needed_tasks(),
             )
         return self._pipeline
 

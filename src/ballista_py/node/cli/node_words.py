@@ -45,6 +45,7 @@ OPTIONS = {
     "max_merge_bytes": "memory of merges at a scheduler",
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
     "spark_jars": "scheduler: jars of drivers and formats for Spark; may be repeated",
+    "spark_master": "scheduler: a standalone Spark, as spark://host:port, instead of one of its own",
     "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
     "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "max_running_jobs": "scheduler: jobs at once",

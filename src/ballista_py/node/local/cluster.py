@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from ballista_py.coordinator.tables.definitions import TableMaker
-from ballista_py.coordinator.tables.embedded_spark import NO_SETTINGS, Source, SparkSettings
+from ballista_py.coordinator.tables.embedded_spark import Source
 from ballista_py.errors import BallistaError, ConfigError, SourceError, TransportError, TryLater
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.nodes import LocalNodes, app_files
@@ -30,6 +30,7 @@ from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
+from ballista_py.spark.elsewhere import NO_SETTINGS, SparkSettings
 from ballista_py.state.stores.store import open_store
 from ballista_py.transport.client.client import Client, connect
 from ballista_py.transport.client.given import Parameters, Rows
@@ -110,7 +111,7 @@ class LocalCluster:
         }
         written = {
             **({"store_options": store_options} if store_options else {}),
-            **({"spark": {"conf": dict(spark.conf), "jars": list(spark.jars)}} if spark else {}),
+            **({"spark": spark.written()} if spark else {}),
         }
         if written:
             if "config" in options:
@@ -140,7 +141,8 @@ class LocalCluster:
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
-        self._tables = TableMaker(store, self._runtime, secrets, spark=spark or NO_SETTINGS)
+        settings = (spark or NO_SETTINGS).on(self.state_location, store_options)
+        self._tables = TableMaker(store, self._runtime, secrets, spark=settings)
 
     def __enter__(self) -> LocalCluster:
         return self.start()

@@ -21,7 +21,7 @@ from ballista_py.work import current_client
 
 Histories = Callable[[Sequence[SchedulerInfo], Mapping[str, str]], list[TaskRecord]]
 """The last tasks of these schedulers and of these executors, by instance; of all of them, or an error."""
-HIDDEN_SETTINGS = frozenset(("store_options", "spark_conf"))  # endpoints with keys in them
+HIDDEN_SETTINGS = frozenset(("store_options", "spark_conf", "spark_remote"))  # endpoints with keys in them
 SET = "set"
 
 

@@ -204,7 +204,7 @@ def _tools(ground: Foundation) -> _Tools:
         runtime,
         answers=kept,
         memory_bytes=config.spark_memory_bytes,
-        options=config.spark_settings().options(),
+        settings=config.spark_settings(),
         spawn=spawn,
     )
     up.callback(spark.close)

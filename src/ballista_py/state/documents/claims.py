@@ -129,6 +129,19 @@ def claimed(store: ConditionalStore, prefix: str, runtime: Runtime, spawn: Spawn
             claim.end()
 
 
+def require_claim(store: ConditionalStore, key: str, runtime: Runtime) -> None:
+    """Raise `VersionConflict` unless the claim under `key`, which another process holds, is there and stands."""
+    try:
+        if not ObjectState(store, key, ClaimDocument, runtime=runtime).read().document.ended:
+            return
+    except ObjectMissing:
+        pass
+    raise VersionConflict(
+        f"claim '{key}' is over, or this is not the store in which it was made: nothing was put, run again",
+        key=key,
+    )
+
+
 def claimed_prefixes(store: ConditionalStore, runtime: Runtime) -> tuple[str, ...]:
     """Below what files are claimed now. To be read after the files were listed and before the manifests are read.
 
