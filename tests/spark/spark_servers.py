@@ -142,7 +142,9 @@ def connect_server(folder: Path, **conf: str) -> Iterator[tuple[str, SparkServer
         **conf,
     }
     words = [word for name, value in said.items() for word in ("--conf", f"{name}={value}")]
-    server = SparkServer(folder, "org.apache.spark.deploy.SparkSubmit", *words, "--class", _CONNECT, "spark-internal")
+    server = SparkServer(
+        folder, "org.apache.spark.deploy.SparkSubmit", *words, "--class", _CONNECT, "spark-internal"
+    )
     try:
         server.wait_for("Spark Connect server started")
         yield f"sc://127.0.0.1:{port}", server

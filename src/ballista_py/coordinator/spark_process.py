@@ -39,13 +39,14 @@ class _Start:
 
 @define
 class SparkProcess:
-    """One Spark at most, whose large answers are kept in `answers`, those of one elsewhere at the store. Safe to share between threads.
+    """One Spark at most, whose large answers are kept in `answers`. Safe to share between threads.
 
     Spark begins a stage though its statement was cancelled just before, so `tick` cancels again what goes on. A task
     looks up from its rows only now and then: one that joins everything with everything may never hear that it was
     cancelled, and keeps its core from all others. So `tick` ends a Spark in which a cancelled statement is still at
-    work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts another. `settings` say which
-    Spark it is, and `memory_bytes` is the heap of a JVM that is started here.
+    work after `stuck_ms`; what else ran there raises `TryLater`, and the next `get` starts another. `settings` say
+    which Spark it is (one elsewhere keeps large answers at the store), and `memory_bytes` is the heap of a JVM that is
+    started here.
 
     A start takes many seconds and cannot be interrupted: it is made on a thread of `spawn`, and whoever waits for it
     no longer goes. The next one finds it done.

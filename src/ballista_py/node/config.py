@@ -322,13 +322,14 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
     try:
         return NodeConfig(**values)
     except ConfigError as error:
-        name = error.message.partition(":")[0]
+        name, _, rest = error.message.partition(":")
+        name = f"spark_{rest.partition(':')[0].strip()}" if name == "spark" else name
         place = found[name].place if name in found else ""
         raise ConfigError(f"{place}: {error.message}" if place else error.message) from None
 
 
 def _spread(found: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    """With `spark: {conf, jars, master, remote}` as the fields that these are. Raises `ConfigError` for anything else below it."""
+    """With `spark: {conf, jars, master, remote}` as the fields that these are. Raises `ConfigError` for anything else."""
     if "spark" not in found:
         return dict(found)
     spark = found["spark"]

@@ -43,7 +43,7 @@ def on_workers(rows: DataFrame, name: str, arguments: tuple[Any, ...], schema: s
 
 
 def require_fit(spark: SparkSession, tasks: TaskStore) -> None:
-    """See that a worker has this package, and that it can open the store. Raises `ConfigError` that says what is wrong."""
+    """See that a worker has this package, and the client of the store. Raises `ConfigError` that says what is not."""
     try:
         on_workers(spark.range(0, 1, 1, 1), "tell_release", (tasks.payload(),), FIT).collect()
     except Exception as error:  # pyspark and py4j have no common one

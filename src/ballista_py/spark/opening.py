@@ -123,7 +123,7 @@ def _connected(settings: SparkSettings) -> OpenSpark:
     try:
         session = ConnectSession.builder.remote(settings.remote).create()  # type: ignore[arg-type, assignment]
         assert session is not None
-        session.client.set_retry_policies([DefaultPolicy(max_retries=RECONNECTS)])  # type: ignore[attr-defined]
+        session.client.set_retry_policies([DefaultPolicy(max_retries=RECONNECTS)])
         _ = session.version
         _configure(session, settings)
         _require_fit(session, settings)

@@ -15,6 +15,10 @@ _STOPPED = re.compile(
     r"SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)\" is null|Answer from Java side is empty|"
     r"OutOfMemoryError"
 )
+_LOST_SERVER = re.compile(
+    r"INVALID_HANDLE\.SESSION|SESSION_(?:NOT_FOUND|CLOSED|CHANGED)|StatusCode\.UNAVAILABLE|RETRIES_EXCEEDED|"
+    r"failed to connect to all addresses|Socket closed"
+)
 _MISSING_PART = re.compile(
     r"No suitable driver|ClassNotFoundException|NoClassDefFoundError|DATA_SOURCE_NOT_FOUND|"
     r"Failed to find the data source"
@@ -47,6 +51,17 @@ def is_of_a_lost_spark(error: BaseException) -> bool:
     text = _text_of(error)
     lost = isinstance(error, ConnectionError | EOFError) or type(error).__name__ == "Py4JNetworkError"
     return lost or text is None or _STOPPED.search(ends_of(text)) is not None
+
+
+def is_of_a_lost_server(error: BaseException) -> bool:
+    """Whether a server of Spark Connect is gone, or no longer knows the session.
+
+    >>> is_of_a_lost_server(ValueError("[INVALID_HANDLE.SESSION_NOT_FOUND] The handle 7 is invalid."))
+    True
+    """
+    if type(error).__name__ in ("_InactiveRpcError", "_MultiThreadedRendezvous", "RetriesExceeded"):
+        return True
+    return isinstance(error, ConnectionError) or _LOST_SERVER.search(ends_of(_text_of(error) or "")) is not None
 
 
 def is_of_a_missing_part(error: BaseException) -> bool:

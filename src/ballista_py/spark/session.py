@@ -180,13 +180,12 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str], py
     java = find_java()
     folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / "log4j2.properties").write_text(_LOGGING.format(level=log_level))
     builder = SparkSession.builder.master(master).appName("ballista_py")
-    for name, value in (_settings(folder, memory) | options).items():
+    for name, value in (quiet_settings(folder, memory, log_level) | options).items():
         builder = builder.config(name, value)
     # Python functions run in this very Python, which has this package, or in one of a worker that has it.
     home = str(make_java_home(java, folder / "java"))
-    with _environment(JAVA_HOME=home, PYSPARK_PYTHON=python), _java_without_fork():
+    with variables_set(JAVA_HOME=home, PYSPARK_PYTHON=python), without_fork():
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -199,7 +198,7 @@ def _start(master: str, memory: str, log_level: str, options: dict[str, str], py
 
 
 @contextmanager
-def _java_without_fork() -> Iterator[None]:
+def without_fork() -> Iterator[None]:
     """PySpark runs Python code between fork and exec, so that an interrupt is for itself alone.
 
     That makes it a real fork, after which handlers of gRPC run in the child; where it is busy with calls they end it
@@ -219,7 +218,9 @@ def _java_without_fork() -> Iterator[None]:
         java_gateway.Popen = plain
 
 
-def _settings(folder: Path, memory: str) -> dict[str, str]:
+def quiet_settings(folder: Path, memory: str, log_level: str) -> dict[str, str]:
+    """The settings of a JVM that keeps to this machine, with its files in `folder`."""
+    (folder / "log4j2.properties").write_text(_LOGGING.format(level=log_level))
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -240,7 +241,7 @@ def _settings(folder: Path, memory: str) -> dict[str, str]:
 
 
 @contextmanager
-def _environment(**variables: str) -> Iterator[None]:
+def variables_set(**variables: str) -> Iterator[None]:
     """The variables are set inside the block: Spark's launcher reads them from the environment alone."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -10,6 +10,7 @@ from ballista_py.errors import TransportError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _GROUP = "spark.jobGroup.id"
 _INTERRUPT = "spark.job.interruptOnCancel"
@@ -56,8 +57,8 @@ class StatementJobs:
             raise TransportError("The query was cancelled")
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """The jobs that this thread starts inside are those of the statement.
+    def running(self, session: SparkSession | None = None) -> Iterator[None]:
+        """The jobs that this thread starts inside, in the `session`, are those of the statement.
 
         Raises `TransportError` instead of what Spark says of a job that was cancelled.
         """
@@ -74,4 +75,53 @@ class StatementJobs:
             with suppress(Exception):  # of a JVM that has gone: its properties went with it
                 for name in (_GROUP, _INTERRUPT):
                     self._context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
+        self.check()
+
+
+class ServerJobs(StatementJobs):
+    """The operations of one statement on a server of Spark Connect, which has a session to itself.
+
+    The server tells nobody which tasks are still at work: what has come back counts as ended.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._cancelled = False
+        self._session: SparkSession | None = None
+
+    def cancel(self) -> None:
+        """End the operations that run, and those that have not begun yet. From any thread, more than once."""
+        self._cancelled = True
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # it may have ended meanwhile, or the server
+                session.interruptTag(self._name)
+
+    def are_running(self) -> bool:
+        """Whether the statement has not come back."""
+        return self._session is not None
+
+    def go_on_cancelled(self) -> bool:
+        """Cancel what goes on though it was cancelled."""
+        if not self.are_running():
+            return False
+        self.cancel()
+        return True
+
+    @contextmanager
+    def running(self, session: SparkSession | None = None) -> Iterator[None]:
+        """As for jobs; the session ends with it."""
+        assert session is not None
+        self._session = session
+        try:
+            self.check()
+            session.addTag(self._name)
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            self._session = None
+            with suppress(Exception):
+                session.stop()
         self.check()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from attrs import frozen
 
-from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, SqlError, TryLater
+from ballista_py.errors import BallistaError, ConfigError, MergeTooLarge, ObjectMissing, SqlError, TryLater
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
@@ -23,12 +23,13 @@ from ballista_py.spark.answer_size import looks_small
 from ballista_py.spark.answers import Answer, AnswerFiles, AnswerFolder, Receipt, answer_of
 from ballista_py.spark.elsewhere import TaskStore
 from ballista_py.spark.on_workers import failure_on_a_worker
-from ballista_py.spark.reasons import reason_of
+from ballista_py.spark.reasons import is_of_a_lost_server, reason_of
 from ballista_py.spark.session import has_ended
-from ballista_py.spark.statement_jobs import StatementJobs
+from ballista_py.spark.statement_jobs import ServerJobs, StatementJobs
 from ballista_py.spark.store_answers import StoreAnswers
 from ballista_py.spark.store_files import NO_GUESSES, spark_columns, stored_rows
 from ballista_py.spark.text.guard import TextGuard
+from ballista_py.spark.text.twin import TwinGuard
 from ballista_py.sql.dialects.spark_meaning import known_columns
 from ballista_py.sql.parse.spark_sql import spark_sql
 from ballista_py.state.documents.decisions import TableDecisions
@@ -52,7 +53,7 @@ class TablePart:
     partitions: Sequence[int]
 
 
-_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|Job \d+ cancelled|SparkContext was shut down")
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled|SparkContext was shut down")
 _TOO_LARGE = re.compile(r"spark\.driver\.maxResultSize|OutOfMemoryError")
 _NOT_KEPT = re.compile(rf"({answer_task.NO_SPACE}|{answer_task.NOT_WRITTEN}): ([^\n]*)")
 _MAX_BATCH_BYTES = str(16 << 20)
@@ -62,9 +63,11 @@ class SparkStatements:
     """Runs statements on `spark` over files of `store`. Safe to share between threads.
 
     Large answers are kept in `answers`, which Spark has to reach, as it has to reach the files of tables; they can be
-    read on when Spark has ended. With `tasks` tasks elsewhere open the store: they read the files of tables there, and
-    put large answers there, as much as `answers` may hold. What a statement may consist of is decided by `TextGuard`, which raises `ConfigError`
-    for a session of Spark Connect.
+    read on when Spark has ended. With `tasks` its tasks open the store: they read the files of tables there, and put
+    large answers there, as much as `answers` may hold. A session of Spark Connect needs that.
+
+    What a statement may consist of is decided by `TextGuard`, for a session of Spark Connect by `TwinGuard`. Either
+    raises `ConfigError` for a Spark that it cannot see through.
     """
 
     def __init__(
@@ -76,7 +79,10 @@ class SparkStatements:
         tasks: TaskStore | None = None,
     ) -> None:
         self._spark = spark
-        self._guard = TextGuard(spark)
+        self._on_server = getattr(spark, "_jvm", None) is None
+        if self._on_server and tasks is None:
+            raise ConfigError("statements on a server of Spark Connect need to know how its tasks open the store")
+        self._guard: TextGuard | TwinGuard = TwinGuard(spark) if self._on_server else TextGuard(spark)
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._answers = answers or AnswerFolder(runtime=self._runtime)
@@ -90,11 +96,14 @@ class SparkStatements:
     @property
     def ended(self) -> bool:
         """Whether the Spark was stopped or killed: no statement runs here any more."""
+        if self._on_server:
+            return self._lost or bool(self._spark.is_stopped)  # type: ignore[attr-defined]
         return self._lost or has_ended(self._spark)
 
     def jobs(self) -> StatementJobs:
         """The handle of one statement, by which another thread may cancel it."""
-        return StatementJobs(self._spark.sparkContext, f"ballista-{self._runtime.new_id()}")
+        name = f"ballista-{self._runtime.new_id()}"
+        return ServerJobs(name) if self._on_server else StatementJobs(self._spark.sparkContext, name)
 
     def run(
         self,
@@ -118,7 +127,7 @@ class SparkStatements:
         answer: Answer | None = None
         try:
             session, tables, schemas = self._guard.session(), list[str](), list[pa.Schema]()
-            with jobs.running():  # to look at files is a job, too
+            with jobs.running(session):  # to look at files is a job, too
                 rows_read = 0
                 for part in parts:
                     jobs.check()
@@ -137,7 +146,11 @@ class SparkStatements:
                     raise SqlError(
                         f"Spark gave {len(rows.columns)} columns where a single node gives {len(output)}"
                     )
-                if collect and looks_small(rows, rows_read if self._tasks is None else None):
+                if (
+                    collect
+                    and not self._on_server
+                    and looks_small(rows, rows_read if self._tasks is None else None)
+                ):
                     answer = self._collected(rows, output)
                     jobs.check()
                 if answer is None:
@@ -156,6 +169,8 @@ class SparkStatements:
     def close(self) -> None:
         """Remove the copies of files that came from a store elsewhere."""
         self._cache.clear()
+        if isinstance(self._guard, TwinGuard):
+            self._guard.close()
 
     def _files(self, part: TablePart) -> list[DataFile]:
         folder, found = part.table.folder, list[DataFile]()
@@ -186,10 +201,8 @@ class SparkStatements:
         for name, value in NO_GUESSES.items():
             session.conf.set(name, value)
         kinds = spark_columns(table.schema)
-        if files:
-            rows = stored_rows(session, files, table.schema, kinds, tasks)
-        else:
-            rows = session.createDataFrame([], kinds)
+        none = session.createDataFrame([], kinds)
+        rows = stored_rows(session, files, table.schema, kinds, tasks) if files else none
         rows.createOrReplaceTempView(f"`{table.name}`")
 
     def _show(self, session: SparkSession, table: TableSpec, paths: Sequence[str]) -> None:
@@ -239,7 +252,14 @@ class SparkStatements:
         if self.ended or no_answer or isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
             self._lost = True  # its process may still be on its way out
             return TryLater("Spark ended while it ran the statement: send it again")
+        if self._on_server and is_of_a_lost_server(error):
+            self._lost = True
+            return TryLater(
+                "the server of Spark Connect ended, or was not reached, amid the statement: send it again"
+            )
         if (on_a_worker := failure_on_a_worker(error)) is not None:
+            if isinstance(on_a_worker, ObjectMissing):  # by a collector, after a long wait
+                return TryLater(f"a file of the statement is gone ({on_a_worker}): send it again")
             return on_a_worker
         text, reason = str(error), reason_of(error)
         if _CANCELLED.search(text):

@@ -12,8 +12,8 @@ from attrs import define, field, frozen
 
 from ballista_py.errors import BallistaError, TryLater
 from ballista_py.runtime import Runtime
-from ballista_py.spark.answers import MAX_ANSWER_BYTES, Answer, Receipt
 from ballista_py.spark.answer_task import RECEIPT
+from ballista_py.spark.answers import MAX_ANSWER_BYTES, Answer, Receipt
 from ballista_py.spark.elsewhere import TaskStore
 from ballista_py.spark.on_workers import on_workers
 from ballista_py.spark.worker_tasks import OPEN

@@ -53,8 +53,8 @@ def put_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Put the rows below `prefix` as Parquet files of `schema`; the last column says of which partition each row is.
 
-    Gives a row a file: the partition's number, and the description as JSON. Rows of a partition follow each other. Raises
-    `VersionConflict` when the claim on the prefix is over, or is not there: then this store is another one.
+    Gives a row a file: the partition's number, and the description as JSON. Rows of a partition follow each other.
+    Raises `VersionConflict` when the claim on the prefix is over, or is not there: then this store is another one.
     """
     store, runtime = _store(opened), SystemRuntime()
     require_claim(store, claim, runtime)

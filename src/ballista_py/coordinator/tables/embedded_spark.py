@@ -59,8 +59,8 @@ class EmbeddedPipeline:
         if self._ended():
             self.close()
         if self._pipeline is None:
-            from ballista_py.spark.pipeline import SparkPipeline
             from ballista_py.spark.opening import open_spark
+            from ballista_py.spark.pipeline import SparkPipeline
 
             opened = open_spark(self._settings, self._runtime)
             workers = ThreadPoolExecutor(STORE_WORKERS, thread_name_prefix="publish")
