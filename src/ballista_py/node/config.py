@@ -329,7 +329,7 @@ def load_config(path: str | None, overrides: Mapping[str, Any]) -> NodeConfig:
 
 
 def _spread(found: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    """With `spark: {conf, jars, master, remote}` as the fields that these are. Raises `ConfigError` for anything else."""
+    """With `spark: {conf, jars, master, remote}` as the fields that these are. Raises `ConfigError` for others."""
     if "spark" not in found:
         return dict(found)
     spark = found["spark"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import ballista_py
 from ballista_py import errors
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.spark import task_entry
@@ -39,13 +39,18 @@ def on_workers(rows: DataFrame, name: str, arguments: tuple[Any, ...], schema: s
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(task_entry)  # type: ignore[no-untyped-call]
-    return rows.mapInArrow(task_entry.entry(ballista_py.__version__, name, arguments), schema)
+    return rows.mapInArrow(task_entry.entry(release_here(), name, arguments), schema)
+
+
+def release_here() -> str:
+    """The release of this package, which workers have to have, too."""
+    return str(import_module("ballista_py").__version__)
 
 
 def require_fit(spark: SparkSession, tasks: TaskStore) -> None:
     """See that a worker has this package, and the client of the store. Raises `ConfigError` that says what is not."""
     try:
-        on_workers(spark.range(0, 1, 1, 1), "tell_release", (tasks.payload(),), FIT).collect()
+        on_workers(spark.range(0, 1, 1, 1), "tell_release", (tasks.payload(), release_here()), FIT).collect()
     except Exception as error:  # pyspark and py4j have no common one
         named = failure_on_a_worker(error)
         if named is None:

@@ -34,12 +34,12 @@ OPEN = "open"
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
 
 
-def tell_release(_batches: Iterator[pa.RecordBatch], opened: tuple[str, str]) -> Iterator[pa.RecordBatch]:
-    """One row: that the worker has this package, and the client of the store."""
-    import ballista_py
-
+def tell_release(
+    _batches: Iterator[pa.RecordBatch], opened: tuple[str, str], release: str
+) -> Iterator[pa.RecordBatch]:
+    """One row with the release: the worker has it, as all tasks make sure, and the client of the store."""
     _store(opened)
-    yield pa.RecordBatch.from_pydict({"release": [ballista_py.__version__]})
+    yield pa.RecordBatch.from_pydict({"release": [release]})
 
 
 def put_rows(
