@@ -158,14 +158,14 @@ def slow(at: Place):
 
 
 def speculated(at: Place):
-    """A task that stands still at its first attempt, after it has put a file, and is run twice therefore."""
+    """A task that stands still at its first attempt, and is run twice therefore."""
     from pyspark import TaskContext
     from pyspark.sql import functions as sf
 
     def stand(value):
         task = TaskContext.get()
         if task.attemptNumber() == 0 and value % 500 == 0 and task.partitionId() == 2:
-            time.sleep(1.0)
+            time.sleep(10.0)
         return value
 
     frame = at.frame(3_000, 2, "id")
