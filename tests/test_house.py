@@ -105,6 +105,7 @@ NOT_FROM_THE_WIRE = {
     ("partitions/columns.py", "open_stream"): "of a declaration in a document of the cluster's own store",
     ("state/documents/codec.py", "read_schema"): "a declaration in a document of the cluster's own store",
     ("spark/answers.py", "open_stream"): "a file that this process's Spark has written",
+    ("spark/store_answers.py", "open_stream"): "an object that a task of the Spark of the operator has put",
     ("spark/sources.py", "read_schema"): "a Parquet file",
     ("transport/client/copies.py", "read_schema"): "a Parquet file",
     ("engines/duckdb/query.py", "reader"): "rows that DuckDB gives",

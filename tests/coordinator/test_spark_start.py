@@ -23,8 +23,8 @@ class Starts:
     def __init__(self, monkeypatch):
         self.begun, self.stopped, self.error = [], queue.Queue(), None
         self.through = threading.Event()
-        monkeypatch.setattr("ballista_py.spark.session.embedded_session", self.session)
-        monkeypatch.setattr("ballista_py.spark.session.stop_session", self.stopped.put)
+        monkeypatch.setattr("ballista_py.spark.opening.embedded_session", self.session)
+        monkeypatch.setattr("ballista_py.spark.opening.stop_session", self.stopped.put)
         monkeypatch.setattr(
             "ballista_py.spark.statements.SparkStatements", lambda session, *_: Statements(session)
         )

@@ -250,6 +250,7 @@ def test_every_field_is_an_option_but_those_that_hold_names_and_values():
         "store_options",
         "labels",
         "spark_conf",
+        "spark_remote",  # whoever lists processes would see its token
     }
 
 
@@ -271,7 +272,13 @@ def test_spark_is_given_settings_with_secrets_and_jars(tmp_path):
 @pytest.mark.parametrize(
     ("spark", "problem"),
     [
-        ("{driver: x}", "unknown field 'driver'; known are conf, jars"),
+        ("{driver: x}", "unknown field 'driver'; known are conf, jars, master, remote"),
+        ("{master: local}", r"node.yaml:1:17: spark: master: 'local' is no standalone cluster"),
+        ("{master: [a]}", "spark_master: .* takes a text"),
+        ("{remote: 'sc://h/token'}", r"node.yaml:1:17: spark: remote: it is no server of Spark Connect"),
+        ("{remote: 'sc://h:1', master: 'spark://h:1'}", "two places: keep one"),
+        ("{conf: {spark.master: yarn}}", r"node.yaml:1:15: spark: conf: 'spark.master' does not stand there"),
+        ("{master: 'spark://h:1'}", "memory://, which only this process sees"),
         ("[a]", "takes a mapping, as {conf"),
         ("{jars: a}", "takes a list"),
     ],
@@ -281,3 +288,29 @@ def test_spark_is_given_nothing_that_is_not_understood(tmp_path, spark, problem)
     path.write_text(f"spark: {spark}\n")
     with pytest.raises(ConfigError, match=problem):
         load_config(str(path), NEEDED)
+
+
+def test_a_spark_elsewhere_is_told_where_its_driver_is_and_how_tasks_open_the_store(tmp_path):
+    secrets, path = tmp_path / "secrets", tmp_path / "node.yaml"
+    secrets.write_text("key hunter2\ntoken hunter3\n")
+    path.write_text(
+        "store_options: {secret: hunter2}\nnode_bind_address: 0.0.0.0\nnode_advertise_address: n1\n"
+        "spark: {master: 'spark://h:7077', conf: {spark.cores.max: '4'}}\n"
+    )
+    flags = {**NEEDED, "state_location": "s3://b/p", "secrets_file": str(secrets)}
+    found = load_config(str(path), flags).spark_settings()
+    assert (found.master, found.remote, found.is_elsewhere) == ("spark://h:7077", None, True)
+    assert found.options() == {
+        "spark.driver.host": "n1",
+        "spark.driver.bindAddress": "0.0.0.0",
+        "spark.cores.max": "4",
+    }
+    assert found.needed_tasks().payload() == ("s3://b/p", '{"secret":"hunter2"}')
+    path.write_text("spark: {remote: 'sc://h:15002/;token=${secrets:token}'}\n")
+    config = load_config(str(path), flags)
+    assert config.spark_settings().remote == "sc://h:15002/;token=hunter3"
+    assert "hunter" not in f"{config!r} {found!r} {config.spark_settings()!r}"
+
+
+def test_a_spark_of_the_node_needs_no_store_for_tasks():
+    assert load_config(None, NEEDED).spark_settings().needed_tasks() is None

@@ -96,7 +96,8 @@ class Standalone:
         """Start one more worker."""
         folder = self.folder / f"worker-{len(self.workers)}"
         kind = "org.apache.spark.deploy.worker.Worker"
-        words = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir")
+        host = ("127.0.0.1", "localhost")[len(self.workers) % 2]  # Spark runs no task twice on one
+        words = ("--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir")
         worker = SparkServer(folder, kind, *words, str(folder / "work"), self.url, **self.environment)
         self.workers.append(worker)
         worker.wait_for("Successfully registered with master")

@@ -54,18 +54,17 @@ LOAD_TIMEOUT_MS = 600_000
 class LocalCluster:
     """A cluster of real processes on this machine, for development, tests and small installations.
 
-    Used as a context manager it is up inside the block and gone after it. `state_location` is a URL, of a
-    remote store with `store_options` for its client (endpoint, keys, region; see `docs/guide-stores.md`); None takes a
-    temporary folder that is removed at the end. A cluster started on the state of an earlier one
-    serves its tables. Nodes are named `scheduler-1`, …, `executor-1`, …. Leases last `ttl_ms`; a dead node's
-    partitions have new owners a little more than `ttl_ms` + `skew_ms` after its death. Executors share the cores and
-    the memory of the machine (`node_options={"memory-limit": "2GB"}` gives each so much) and run their legs on
-    `engine`; what Polars does not do exactly as DuckDB fails with an error that names it. `detached` nodes outlive
-    this process. With `tls` nodes prove themselves to each other by certificates made for this cluster, and `tls`
-    holds what a client needs to trust them; otherwise everything is plain TCP on the loopback interface. `ports` says
-    by node which ports it was given. `app` is an application file that schedulers apply, or one for each by its name;
-    the cluster has started when it is applied and its tables are served. `spark` is what the Spark of this process
-    and of schedulers is given: settings, and jars of drivers and formats. The process of a node gets the environment of
+    Used as a context manager it is up inside the block and gone after it. `state_location` is a URL, of a remote store
+    with `store_options` for its client (`docs/guide-stores.md`); None takes a temporary folder that is removed at the
+    end. A cluster started on the state of an earlier one serves its tables. Nodes are named `scheduler-1`, …,
+    `executor-1`, …. Leases last `ttl_ms`; a dead node's partitions have new owners a little more than `ttl_ms` +
+    `skew_ms` after its death. Executors share the cores and the memory of the machine (`node_options={"memory-limit":
+    "2GB"}` gives each so much) and run their legs on `engine`; what Polars does not do exactly as DuckDB fails with an
+    error that names it. `detached` nodes outlive this process. With `tls` nodes prove themselves to each other by
+    certificates made for this cluster, and `tls` holds what a client needs to trust them; otherwise all is plain TCP
+    on the loopback interface. `ports` says by node which ports it was given. `app` is an application file that
+    schedulers apply, or one for each by its name; the cluster has started when it is applied and its tables are
+    served. `spark` says which Spark this process and schedulers use. The process of a node gets the environment of
     this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
     for one.
 
@@ -109,10 +108,8 @@ class LocalCluster:
             "partition-assignment-interval": str(ttl_ms),
             **(node_options or {}),
         }
-        written = {
-            **({"store_options": store_options} if store_options else {}),
-            **({"spark": spark.written()} if spark else {}),
-        }
+        said = {"store_options": store_options, "spark": spark.written() if spark else None}
+        written = {name: value for name, value in said.items() if value}
         if written:
             if "config" in options:
                 raise ConfigError(
