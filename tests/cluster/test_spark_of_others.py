@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from contextlib import contextmanager
 
@@ -49,7 +50,9 @@ def places(kind: str, folder):
 
 @pytest.mark.parametrize("kind", ["master", "remote"])
 def test_files_tables_and_statements_go_to_the_spark_that_the_configuration_names(kind, tmp_path, wait_until):
-    rows = pa.table({"id": pa.array(range(ROWS), pa.int64()), "kind": [f"k{n % 5}" for n in range(ROWS)]})
+    pads = [random.randbytes(150).hex() for _ in range(ROWS)]
+    ids = pa.array(range(ROWS), pa.int64())
+    rows = pa.table({"id": ids, "kind": [f"k{n % 5}" for n in range(ROWS)], "pad": pads})
     pq.write_table(rows, tmp_path / "orders.parquet")
     (tmp_path / "app.yaml").write_text(FILE)
     with s3_server("bucket") as s3, places(kind, tmp_path / "spark") as (spark, logs):
@@ -60,22 +63,24 @@ def test_files_tables_and_statements_go_to_the_spark_that_the_configuration_name
             store_options={"endpoint_url": s3, **KEYS},
             app=tmp_path / "app.yaml",
             spark=spark,
-            node_options={"max-merge-bytes": "1000000"},
+            node_options={"max-merge-bytes": "16000000"},
         ) as cluster:
             expected = cluster.sql(GROUPS).to_pylist()
             assert sum(row["n"] for row in expected) == ROWS
             assert cluster.sql(GROUPS, engine="spark").to_pylist() == expected
             large = cluster.sql("select id, kind from orders order by id desc", engine="spark")
             assert large["id"].to_pylist() == list(range(ROWS - 1, -1, -1))
-            cluster.sql("create table own (id bigint, kind varchar) partitioned by (bucket(2, id))")
+            cluster.sql("create table own (id bigint, kind varchar, pad varchar) partitioned by (bucket(2, id))")
             cluster.ingest("own", rows)
             cluster.sql("delete from own where id % 4 = 1")
             cluster.sql("alter table own add column note varchar default 'none'")
             left = "select count(*) as n, min(note) as note, sum(id) as s from own"
             assert cluster.sql(left, engine="spark").to_pylist() == cluster.sql(left).to_pylist()
-            pairs = "select count(*) as n, max(a.kind || b.kind) as k from orders a join own b on a.id = b.id"
+            pairs = (
+                "select count(*) as n, max(length(a.pad || b.pad)) as k from orders a join own b on a.id = b.id"
+            )
             assert cluster.explain(pairs, engine="auto").startswith("engine: spark")
-            assert cluster.sql(pairs, engine="auto").to_pylist() == [{"n": ROWS * 3 // 4, "k": "k4k4"}]
+            assert cluster.sql(pairs, engine="auto").to_pylist() == [{"n": ROWS * 3 // 4, "k": 600}]
             with pytest.raises(SqlError, match="Spark refused the statement"):
                 cluster.sql("select sum(id * 9000000000000000) as n from orders", engine="spark")
             names = [child.name() for child in psutil.Process(cluster.pid("scheduler-1")).children(recursive=True)]

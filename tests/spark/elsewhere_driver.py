@@ -165,7 +165,7 @@ def speculated(at: Place):
     def stand(value):
         task = TaskContext.get()
         if task.attemptNumber() == 0 and value % 500 == 0 and task.partitionId() == 2:
-            time.sleep(10.0)
+            time.sleep(30.0)
         return value
 
     frame = at.frame(3_000, 2, "id")

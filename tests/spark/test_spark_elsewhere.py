@@ -199,7 +199,7 @@ def test_a_task_that_runs_twice_doubles_no_row(cluster: Standalone, s3, store):
         "speculation.quantile=0.1",
         "speculation.multiplier=1.1",
     )
-    conf += ("speculation.minTaskRuntime=10ms", "ui.enabled=true")
+    conf += ("speculation.minTaskRuntime=10ms", "speculation.efficiency.enabled=false", "ui.enabled=true")
     said = drive("speculated", ("master", cluster.url), s3, *(f"spark.{one}" for one in conf))
     assert said["rows"] == 3_000
     assert said["attempts"] > 6
