@@ -59,11 +59,11 @@ def test_files_tables_and_statements_go_to_the_spark_that_the_configuration_name
         with LocalCluster(
             schedulers=1,
             executors=1,
-            state_location="s3://bucket/state",
+            state_location=f"s3://bucket/{kind}",
             store_options={"endpoint_url": s3, **KEYS},
             app=tmp_path / "app.yaml",
             spark=spark,
-            node_options={"max-merge-bytes": "16000000"},
+            node_options={"max-merge-bytes": "7000000"},
         ) as cluster:
             expected = cluster.sql(GROUPS).to_pylist()
             assert sum(row["n"] for row in expected) == ROWS

@@ -314,3 +314,12 @@ def test_a_spark_elsewhere_is_told_where_its_driver_is_and_how_tasks_open_the_st
 
 def test_a_spark_of_the_node_needs_no_store_for_tasks():
     assert load_config(None, NEEDED).spark_settings().needed_tasks() is None
+
+
+def test_a_token_of_a_server_is_in_no_error(tmp_path):
+    path = tmp_path / "node.yaml"
+    for remote in ('"sc://h/;token=hunter2\\a"', "'sc://h/;token hunter2'", "'sc://hunter2@h'"):
+        path.write_text(f"spark: {{remote: {remote}}}\n")
+        with pytest.raises(ConfigError) as raised:
+            load_config(str(path), {**NEEDED, "state_location": "s3://b/p"})
+        assert "hunter2" not in str(raised.value)

@@ -14,6 +14,8 @@ from urllib.request import urlopen
 
 import pyarrow as pa
 
+from ballista_py.coordinator.spark_process import SparkProcess
+from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
 from ballista_py.errors import BallistaError
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.spec import PartitionSpec
@@ -53,6 +55,7 @@ class Place:
         given = {"spark.executor.memory": "512m", **conf} if mode == "master" else conf
         settings = SparkSettings(**{mode: place}, conf=given).on(STATE, self.options)
         self.mode = mode
+        self.settings = settings
         self.opened = opening.open_spark(settings, RUNTIME, memory="512m")
         self.spark, self.tasks = self.opened.session, settings.tasks
         self.store = open_store(STATE, **self.options)
@@ -144,6 +147,30 @@ def statements(at: Place):
     said["left"] = [entry.key for entry in at.store.list("snapshots/-")]
     on.close()
     small.close()
+    return said
+
+
+def restarted(at: Place):
+    """Statements and refreshes before and after a server was started anew; the process never is."""
+    groups = at.filled("again", at.frame(100, 2, "id"), "bucket(2, id)")
+    process = SparkProcess(at.store, RUNTIME, settings=at.settings, spawn=spawn)
+    embedded = EmbeddedPipeline(at.store, RUNTIME, settings=at.settings)
+    count = pa.schema([("n", pa.int64())])
+
+    def counted():
+        answer = process.get().run("select count(*) as n from again", [groups], count)
+        return pa.Table.from_batches(answer.batches(), count).to_pylist()
+
+    said = {"before": counted(), "found": len(embedded.get().discover(groups.table))}
+    print("ready", flush=True)
+    assert sys.stdin.readline()
+    said["gone"] = failure(counted)
+    said["ended"] = process.get() is not None
+    said["after"] = counted()
+    pipeline = embedded.get()
+    said["refreshed"] = pipeline.refresh(groups.table, source=pipeline._spark.range(70)).rows
+    embedded.close()
+    process.close()
     return said
 
 

@@ -127,9 +127,9 @@ def standalone(folder: Path, workers: int = 2, **environment: str) -> Iterator[S
 
 
 @contextmanager
-def connect_server(folder: Path, **conf: str) -> Iterator[tuple[str, SparkServer]]:
+def connect_server(folder: Path, port: int = 0, **conf: str) -> Iterator[tuple[str, SparkServer]]:
     """A server of Spark Connect with two cores, and its URL, until the end of the block."""
-    port = free_port()
+    port = port or free_port()
     said = {
         "spark.master": "local[2,4]",
         "spark.driver.memory": "1g",

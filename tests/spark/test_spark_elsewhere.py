@@ -18,7 +18,7 @@ pytest.importorskip("moto")
 pytest.importorskip("grpc_status", reason="Spark Connect needs the extra 'connect'")
 
 from tests.cluster.table_servers import s3_server
-from tests.spark.spark_servers import Standalone, connect_server, standalone
+from tests.spark.spark_servers import Standalone, connect_server, free_port, standalone
 
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.state.stores.store import open_store
@@ -181,6 +181,30 @@ def test_a_server_that_is_killed_amid_a_run_leaves_the_table_as_it_was(s3, store
     assert "ConfigError" in err.splitlines()[-1]
     assert ids_of(store, "slow") == held
     assert not unnamed(store, "slow")
+
+
+@pytest.mark.long
+def test_a_server_that_is_started_anew_is_used_again(s3, tmp_path):
+    port = free_port()
+    with connect_server(tmp_path / "first", port) as (url, _):
+        driver = subprocess.Popen(
+            command("restarted", ("remote", url), s3),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert driver.stdout.readline() == "ready\n", driver.communicate()[1][-3_000:]
+    try:
+        with connect_server(tmp_path / "second", port):
+            out, err = driver.communicate("go\n", timeout=400)
+    finally:
+        driver.kill()
+    assert driver.returncode == 0, err[-3_000:]
+    said = json.loads(out.splitlines()[-1])
+    assert said.pop("gone").startswith("TryLater: the server of Spark Connect ended")
+    assert said.pop("made")
+    assert said == {"before": [{"n": 100}], "found": 2, "ended": True, "after": [{"n": 100}], "refreshed": 70}
 
 
 def _wait_for(driver: subprocess.Popen, happened, seconds: float = 240.0) -> None:

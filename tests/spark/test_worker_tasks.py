@@ -130,6 +130,12 @@ def test_a_task_puts_nothing_once_its_run_has_ended(store, claim):
     assert list(store.list(PREFIX)) == []
 
 
+def test_a_task_of_a_run_that_has_ended_takes_no_rows(store, claim):
+    claim.end()
+    with pytest.raises(VersionConflict):
+        put((pytest.fail("it asked for rows") for _ in range(1)), claim)
+
+
 def test_a_task_that_stood_still_puts_nothing_more(store, claim):
     def late():
         yield from batches([4] * 10)
@@ -228,6 +234,21 @@ def test_a_task_puts_nothing_of_an_answer_that_was_given_up(store, answers):
     with pytest.raises(TryLater, match="given up"):
         keep(answers, place, batches([1] * 10))
     assert list(store.list("snapshots/-")) == []
+
+
+def test_a_task_puts_nothing_while_an_answer_is_being_removed(store, answers, monkeypatch):
+    place, listed = answers.new(), store.list
+
+    def late(prefix):
+        found = list(listed(prefix))
+        if prefix == place.folder:
+            with pytest.raises(TryLater, match="given up"):
+                keep(answers, place, batches([1] * 10))
+        return iter(found)
+
+    monkeypatch.setattr(store, "list", late)
+    place.drop()
+    assert list(listed("snapshots/-")) == []
 
 
 def test_answers_take_no_more_of_the_store_than_they_may_together(store, answers):

@@ -121,6 +121,7 @@ class SparkProcess:
                 self._lock.notify_all()
                 return
         with suppress(Exception):
+            made.close()
             opened.stop()
 
     def was_cancelled(self, jobs: StatementJobs) -> None:

@@ -128,7 +128,7 @@ class _Jvm:
         from pyspark.java_gateway import launch_gateway
 
         java = find_java()
-        folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="ballista-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         settings = quiet_settings(folder, TWIN_MEMORY, "off")
         home = str(make_java_home(java, folder / "java"))
@@ -158,6 +158,7 @@ class _Jvm:
             process.stdin.close()
         process.kill()  # it has nothing to finish
         process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _release_here() -> str:
