@@ -22,6 +22,7 @@ MAX_CONF = 1_000
 MAX_JARS = 1_000
 MAX_TEXT = 4_096
 
+IN_FILE = "file:"
 _HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
 _MASTER = re.compile(rf"spark://{_HOST}:\d{{1,5}}(?:,{_HOST}:\d{{1,5}})*")
 _REMOTE = re.compile(rf"sc://({_HOST}(?::\d{{1,5}})?)(?:/(?:;[A-Za-z0-9_-]+=[^;\s/?#]*)*;?)?")
@@ -61,6 +62,15 @@ class TaskStore:
                 "the store has options that cannot be sent to tasks of Spark: take texts, numbers, lists and mappings"
             ) from None
         return cls(location, Secret(text))
+
+    def as_file(self, name: str) -> TaskStore:
+        """The same, whose options tasks find in a file of that name, which their session was given."""
+        return TaskStore(self.location, Secret(f"{IN_FILE}{name}"))
+
+    @property
+    def is_in_file(self) -> bool:
+        """Whether tasks find the options in a file."""
+        return self._options.reveal().startswith(IN_FILE)
 
     def payload(self) -> tuple[str, str]:
         """Location and options as tasks get them. It must not be kept, logged or put into a setting of Spark."""

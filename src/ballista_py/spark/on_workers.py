@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ballista_py import errors
 from ballista_py.errors import BallistaError, ConfigError
+from ballista_py.runtime import SystemRuntime
 from ballista_py.spark import task_entry
 from ballista_py.spark.elsewhere import TaskStore
 
@@ -47,8 +50,25 @@ def release_here() -> str:
     return str(import_module("ballista_py").__version__)
 
 
+def sent_ahead(spark: SparkSession, tasks: TaskStore | None) -> TaskStore | None:
+    """How tasks of the session open the store: the options go to one of Spark Connect as a file.
+
+    A server writes what it is asked into its log, with all that is inside of a task; files it keeps for the session,
+    and for those that are cloned of it.
+    """
+    if tasks is None or tasks.is_in_file or getattr(spark, "_jvm", None) is not None:
+        return tasks
+    name = f"ballista-store-{SystemRuntime().new_id()}"
+    with TemporaryDirectory(prefix="ballista-sent-") as folder:  # nobody else may look into it
+        path = Path(folder) / name
+        path.write_text(tasks.payload()[1])
+        spark.addArtifact(str(path), file=True)
+    return tasks.as_file(name)
+
+
 def require_fit(spark: SparkSession, tasks: TaskStore) -> None:
     """See that a worker has this package, and the client of the store. Raises `ConfigError` that says what is not."""
+    tasks = sent_ahead(spark, tasks) or tasks
     try:
         on_workers(spark.range(0, 1, 1, 1), "tell_release", (tasks.payload(), release_here()), FIT).collect()
     except Exception as error:  # pyspark and py4j have no common one

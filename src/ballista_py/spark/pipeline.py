@@ -27,6 +27,7 @@ from ballista_py.spark.layout import (
     MAX_DISCOVERED_PARTITIONS,
     static_numbering,
 )
+from ballista_py.spark.on_workers import sent_ahead
 from ballista_py.spark.report import MaterializeReport
 from ballista_py.spark.runs import Announce, Run, Runs
 from ballista_py.spark.source_rows import SourceRows
@@ -75,7 +76,7 @@ class SparkPipeline:
         tasks: TaskStore | None = None,
     ) -> None:
         self._spark = spark
-        self._tasks = tasks
+        self._tasks = tasks = sent_ahead(spark, tasks)
         self._store = store
         runtime = runtime or SystemRuntime()
         self._runtime, self._spawn = runtime, spawn

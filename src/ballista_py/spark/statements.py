@@ -22,7 +22,7 @@ from ballista_py.spark import answer_task
 from ballista_py.spark.answer_size import looks_small
 from ballista_py.spark.answers import Answer, AnswerFiles, AnswerFolder, Receipt, answer_of
 from ballista_py.spark.elsewhere import TaskStore
-from ballista_py.spark.on_workers import failure_on_a_worker
+from ballista_py.spark.on_workers import failure_on_a_worker, sent_ahead
 from ballista_py.spark.reasons import is_of_a_lost_server, reason_of
 from ballista_py.spark.session import has_ended
 from ballista_py.spark.statement_jobs import ServerJobs, StatementJobs
@@ -86,7 +86,7 @@ class SparkStatements:
         self._store = store
         self._runtime = runtime or SystemRuntime()
         self._answers = answers or AnswerFolder(runtime=self._runtime)
-        self._tasks = tasks
+        self._tasks = tasks = sent_ahead(spark, tasks)
         self._stored = (
             None if tasks is None else StoreAnswers(store, self._runtime, tasks, self._answers.max_bytes)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -16,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import define, field
 
-from ballista_py.errors import MergeTooLarge, ObjectExists, OutcomeUnknown, StoreUnavailable, TryLater
+from ballista_py.errors import ConfigError, MergeTooLarge, ObjectExists, OutcomeUnknown, StoreUnavailable, TryLater
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.spark.elsewhere import IN_FILE
 from ballista_py.state.documents.claims import require_claim
 from ballista_py.state.documents.codec import converter
 from ballista_py.state.stores.store import ConditionalStore, open_store
@@ -251,7 +253,18 @@ def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _store(opened: tuple[str, str]) -> ConditionalStore:
     location, options = opened
+    if options.startswith(IN_FILE):
+        options = _file_of_the_session(options.removeprefix(IN_FILE))
     return open_store(location, **orjson.loads(options))
+
+
+def _file_of_the_session(name: str) -> str:
+    from pyspark import SparkFiles
+
+    try:
+        return (Path(SparkFiles.getRootDirectory()) / name).read_text()
+    except OSError as error:
+        raise ConfigError(f"the options of the store did not come to a worker: {error.strerror}") from None
 
 
 def _part() -> int:
