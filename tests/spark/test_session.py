@@ -78,7 +78,7 @@ def test_java_is_started_without_a_fork_of_this_process(monkeypatch):
             started.append((command, options))
 
     monkeypatch.setattr(java_gateway, "Popen", Popen)
-    with session._java_without_fork():
+    with session.without_fork():
         java_gateway.Popen(["java"], stdin=-1, preexec_fn=print)
     assert started == [(["java"], {"stdin": -1, "start_new_session": True})]
     assert java_gateway.Popen is Popen
