@@ -41,6 +41,8 @@ class Work:
         self.waits = (
             ""  # for what a statement that is written through waits: "source", "visible"; nothing: as declared
         )
+        self.is_own = False  # of the cluster itself, and of no client
+        self.is_viewer = False  # of somebody who may look at the node, and no more
         self.is_apart = False  # what is computed for it is computed where it can be ended, whatever it is
         self._runtime = runtime
         self._wanted = wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from attrs import Factory, frozen
@@ -28,7 +28,7 @@ class ClusterView:
     `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
     `dropped` are tables that are no more, each with the revision that its map has. `formers` are the folders of tables
     that had a name and have it no more, by name, the one that lost it last first. `sql_views` are the views that
-    statements can read.
+    statements can read. `policies` is the number of those that have to be known at least; 0: there are none.
     """
 
     catalog: Catalog
@@ -39,6 +39,7 @@ class ClusterView:
     unusable: Mapping[str, BallistaError] = Factory(dict)
     formers: Mapping[str, tuple[str, ...]] = Factory(dict)
     sql_views: Mapping[str, SqlView] = Factory(dict)
+    policies: int = 0
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -77,6 +78,62 @@ class Views(Protocol):
 
     def current(self, words: Collection[str] | None = None) -> ClusterView: ...
     def refresh(self, words: Collection[str] | None = None) -> ClusterView: ...
+
+
+class Decides(Protocol):
+    """What decides for the client of this thread (`policies.Gate`). While it is not `on` it has nothing to decide."""
+
+    @property
+    def on(self) -> bool: ...
+    def seen(self, view: ClusterView) -> ClusterView: ...
+    def require_change(self, change: Any, whole: Views) -> None: ...
+    def require_rows(self, table: str, mode: str, whole: Views) -> None: ...
+
+
+class Door(Protocol):
+    """Lets changes of the client of this thread through. Raises `Unauthenticated` for what its rights do not cover."""
+
+    def require_change(self, change: Any) -> None: ...
+    def require_rows(self, table: str, mode: str) -> None: ...
+
+
+class OpenDoor:
+    """The `Door` of whoever has no clients, or no policies."""
+
+    def require_change(self, change: Any) -> None:
+        """Everything may be changed."""
+
+    def require_rows(self, table: str, mode: str) -> None:
+        """Every table may take rows."""
+
+
+@frozen
+class ClientViews:
+    """`Views` of what the client of this thread may know, with barriers in front of what he does not see all of, and
+    the `Door` for his changes. All raise what `gate` raises."""
+
+    views: Views
+    gate: Decides
+
+    def current(self, words: Collection[str] | None = None) -> ClusterView:
+        """See `Views`."""
+        view = self.views.current(words)
+        return self.gate.seen(view) if self.gate.on or view.policies else view
+
+    def refresh(self, words: Collection[str] | None = None) -> ClusterView:
+        """See `Views`."""
+        view = self.views.refresh(words)
+        return self.gate.seen(view) if self.gate.on or view.policies else view
+
+    def require_change(self, change: Any) -> None:
+        """See `Door`; `change` is what was read of a statement."""
+        if self.gate.on or self.views.current(()).policies:
+            self.gate.require_change(change, self.views)
+
+    def require_rows(self, table: str, mode: str) -> None:
+        """See `Door`; `mode` is that of an ingest or of a write."""
+        if self.gate.on or self.views.current(()).policies:
+            self.gate.require_rows(table, mode, self.views)
 
 
 def is_among(name: str, words: Collection[str] | None) -> bool:

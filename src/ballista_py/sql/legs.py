@@ -18,6 +18,7 @@ from attrs import evolve
 from ballista_py.errors import PartitionsUnassigned
 from ballista_py.partitions.map import NOBODY, Owner, PartitionMap
 from ballista_py.partitions.set_cover import SetCoverSelector, unassigned
+from ballista_py.sql.barriers import barred
 from ballista_py.sql.plan import Catalog, Fragment, FragmentTable, Leg, LegTable, QueryPlan
 
 Slots = npt.NDArray[np.int64]
@@ -67,9 +68,10 @@ def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owner
     else:  # what a fragment over all partitions is cut into follows from the catalog
         key = tuple((table.table, table.whole) for table in fragment.tables), live, owners_only
         parts = catalog.once("legs", key, lambda: _parts_of(fragment, catalog, live, owners_only))
-    return [
-        Leg(fragment=fragment.name, executor_id=name, sql=fragment.sql, tables=tables) for name, tables in parts
-    ]
+    sql = (
+        fragment.sql if not catalog.barriers else barred(fragment.sql, [t.table for t in fragment.tables], catalog)
+    )
+    return [Leg(fragment=fragment.name, executor_id=name, sql=sql, tables=tables) for name, tables in parts]
 
 
 def _parts_of(

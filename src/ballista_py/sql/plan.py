@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
+from ballista_py.errors import Unauthenticated
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.estimate.statistics import TEXT_BYTES, Numbers, Spread, TableSizes, fixed_bytes
@@ -35,7 +36,8 @@ class Catalog:
     """What the planner knows of the tables at one instant. `maps` holds the committed map of every table.
 
     `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
-    nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why.
+    nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why. `barriers` are
+    queries that give what the client sees of a table of that name, of which he does not see all (`sql.barriers`).
     """
 
     tables: Mapping[str, TableSpec]
@@ -43,6 +45,7 @@ class Catalog:
     broadcasts: BroadcastLimits | None = None
     sizes: Mapping[str, TableSizes] = Factory(dict)
     left_out: Mapping[str, str] = Factory(dict)
+    barriers: Mapping[str, str] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
     @property
@@ -148,7 +151,8 @@ class QueryPlan:
     `merge_sql` is None when the batches of the only fragment already are the answer: those of several legs in any
     order, those of a single leg in theirs. `broadcasts` are computed first, in their order; `merge_uses` are those that
     `merge_sql` reads as well. `moment_ms` is the moment of the statement if the plan depends on it. `output` is the
-    schema that a single node would give. `notes` say in words what was not pushed down, and why.
+    schema that a single node would give. `notes` say in words what was not pushed down, and why. A `guarded` one reads
+    a table behind a barrier: how it runs is not told, and nobody but legs reads for it.
     """
 
     sql: str
@@ -159,6 +163,7 @@ class QueryPlan:
     broadcasts: tuple[Broadcast, ...] = ()
     merge_uses: tuple[str, ...] = ()
     moment_ms: int | None = None
+    guarded: bool = False
 
     @property
     def repeated(self) -> Mapping[str, str]:
@@ -172,6 +177,16 @@ class QueryPlan:
     def merge_bytes(self) -> int:
         """What the merge is guessed to read; 0 if there is none, because streams pass through then."""
         return sum(f.estimated_bytes for f in self.fragments if f.merged) if self.merge_sql is not None else 0
+
+
+def require_told(plan: QueryPlan) -> QueryPlan:
+    """The plan, if it may be told to whoever asks for it. Raises `Unauthenticated` for a guarded one."""
+    if plan.guarded:
+        raise Unauthenticated(
+            "policies hide rows or values of a table that the statement reads: its rows are given by a query alone; "
+            "it is neither explained, nor read in parts or by another engine"
+        )
+    return plan
 
 
 @frozen(kw_only=True)

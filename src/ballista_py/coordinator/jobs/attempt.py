@@ -40,6 +40,7 @@ from ballista_py.errors import (
     to_wire,
 )
 from ballista_py.logs import log_event
+from ballista_py.principal import Principal
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.jobs import JobDocument, JobOwner, failed, given_back, progressed, succeeded
 from ballista_py.work import Work, pause, require_wanted, working
@@ -89,7 +90,8 @@ class JobAttempt:
     _leaving: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
-        self.work = Work(self.runtime, client=self.job.client)
+        client = self.job.client
+        self.work = Work(self.runtime, client=Principal(client, self.job.groups) if self.job.groups else client)
         self._begun_ms = self.runtime.monotonic_ms()
 
     def run(self) -> None:

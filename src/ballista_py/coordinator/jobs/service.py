@@ -24,6 +24,7 @@ from ballista_py.errors import (
     StoreError,
     TryLater,
 )
+from ballista_py.principal import groups_of
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.jobs import (
@@ -84,7 +85,8 @@ class JobService:
         job = JobDocument(
             job_id=canonical_job_id(job_id or self.runtime.new_id()),
             request=request,
-            client=client,
+            client=str(client),
+            groups=groups_of(client),
             submitted_at_ms=self.runtime.wall_ms(),
         )
         try:

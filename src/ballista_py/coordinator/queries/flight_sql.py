@@ -140,7 +140,7 @@ class FlightSqlStatements:
                 plan, legs, view = self.queries.plan(executions[0])
         except SqlError:
             raise
-        except BallistaError:  # a run plans again until its partitions have owners
+        except BallistaError:  # a run plans again until its partitions have owners, and hides what is hidden
             return [AnswerPart()]
         if not is_divisible(plan) or len(legs) < 2:
             return [AnswerPart()]

@@ -19,6 +19,7 @@ from ballista_py.figures import UNSEEN, Figures
 from ballista_py.memory_budget import MemoryBudget
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
+from ballista_py.sql.barriers import is_behind_barriers
 from ballista_py.sql.bind.now import mentions_moment
 from ballista_py.sql.parse.shape import Shape, shapes_of
 from ballista_py.sql.plan import Catalog, QueryPlan
@@ -31,7 +32,7 @@ MAX_REMEMBERED_CHARACTERS = 16_384
 MAX_REMEMBERED_BYTES = 64 << 20
 BYTES_PER_CHARACTER = 400  # of a text that is kept as a tree
 LEAST_BYTES = 2_048
-MAX_CATALOGS = 2  # the newest, and the one without broadcasts of a statement that is planned again
+MAX_CATALOGS = 8  # the newest as clients see it, and those without broadcasts of statements that are planned again
 
 
 @frozen(kw_only=True)
@@ -88,6 +89,8 @@ class Plans:
             plan, is_new = self._planned(statement, catalog, timed)
             took_ms = self.runtime.monotonic_ms() - began_ms
             self.figures.record("scheduler_planning_duration_ms", took_ms, cached="false" if is_new else "true")
+            if catalog.barriers and is_behind_barriers(plan, catalog):
+                return evolve(plan, guarded=True, notes=())
             return plan
 
     def _planned(self, statement: str, catalog: Catalog, timed: bool) -> tuple[QueryPlan, bool]:

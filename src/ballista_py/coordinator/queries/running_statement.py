@@ -96,6 +96,8 @@ class Running:
     def stats(self, took_ms: float) -> dict[str, Any]:
         """See `RunningStatement.stats`."""
         split = [t for fragment in self.plan.fragments for t in fragment.tables if not t.whole]
+        if self.plan.guarded:  # how many partitions hold which values, and how much, is of hidden rows, too
+            return {"took_ms": took_ms, "replans": self.replans}
         return {
             "partitions": len({(t.table, p) for t in split for p in t.partitions}),
             "partitions_total": sum({t.table: t.total for t in split}.values()),

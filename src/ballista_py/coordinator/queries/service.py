@@ -47,10 +47,10 @@ from ballista_py.sql.parse.parsing import require_length
 from ballista_py.sql.parse.pivots import OVERTAKEN, mentions_pivot, open_pivot
 from ballista_py.sql.parse.table_names import INFORMATION, SEEN
 from ballista_py.sql.parts import Portion, restricted
-from ballista_py.sql.plan import Leg, QueryPlan
+from ballista_py.sql.plan import Leg, QueryPlan, require_told
 from ballista_py.state.members.executor_registry import Suspects
 from ballista_py.transport.flight.errors import is_link_failure
-from ballista_py.work import pause
+from ballista_py.work import carried, pause
 
 MAX_REPLANS = 3
 PATIENCE_MS = 10_000.0
@@ -111,6 +111,7 @@ class QueryService:
         if analyze:
             running = self.run(statement)
             try:
+                require_told(running.running.plan)
                 for _ in running.batches():
                     pass
                 return running.explained()
@@ -121,6 +122,7 @@ class QueryService:
     def _explained(self, statement: str) -> dict[str, Any]:
         with self._spelled(statement) as (statement, _):
             plan, legs = self._plan(self._view_for(statement), statement, timed=True)
+        require_told(plan)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
     def engine_sql(self, statement: str, dialect: str) -> str:
@@ -190,23 +192,27 @@ class QueryService:
         return self.inlined.run(statement, types)
 
     def plan(self, statement: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
-        """How the statement would run, and over what, as of now. Raises what `run` raises while it plans."""
+        """How the statement would run, and over what, as of now. Raises as `planned`."""
 
         def planned(text: str) -> tuple[QueryPlan, tuple[Leg, ...], ClusterView]:
             with self._spelled(text) as (spelled, as_of):
                 view = self._newest_for(spelled)
                 plan, legs = self._plan(view, spelled)
+                require_told(plan)
                 return plan, self._pinned(view, legs, as_of=as_of), view
 
         return self.inlined.run(statement, planned)
 
     def planned(self, statement: str, fresh: bool = False, timed: bool = False) -> tuple[QueryPlan, ClusterView]:
-        """How the statement would run, whoever lives; `fresh`: by what the store says now; `timed`: at this moment."""
+        """How the statement would run, whoever lives; `fresh`: by what the store says now; `timed`: at this moment.
+
+        Raises `Unauthenticated` for a table of which the client does not see all: whoever is told this reads it itself.
+        """
 
         def planned(text: str) -> tuple[QueryPlan, ClusterView]:
             with self._spelled(text) as (spelled, _):
                 view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
-                return self.plans.plan(spelled, view.catalog, timed=timed), view
+                return require_told(self.plans.plan(spelled, view.catalog, timed=timed)), view
 
         return self.inlined.run(statement, planned)
 
@@ -270,9 +276,8 @@ class QueryService:
         started_ms = self.runtime.monotonic_ms()
         first = self._start(text, cancelled, only, started_ms, 0, as_of)
 
-        def again(error: BallistaError) -> RunningStatement | None:
-            return self._start_again(first, error, text, cancelled, only, started_ms, as_of)
-
+        # Whoever takes the rows: it is asked for by the same client.
+        again = carried(lambda error: self._start_again(first, error, text, cancelled, only, started_ms, as_of))
         return evolve(first, batches=until_given(first, again, self._turns.has_rows))
 
     def _start_again(

@@ -178,6 +178,7 @@ class Schedule:
         """Do the slot in a thread of its own, as work that can be ended."""
         folder, began_ms = table.folder, self.runtime.monotonic_ms()
         work = Work(self.runtime, client=f"cluster {self.work.kind}")  # no client has a name with a blank
+        work.is_own = True
         run = self._running[folder] = RunningSlot(table, work, began_ms, folder in self._slow)
 
         def do() -> None:

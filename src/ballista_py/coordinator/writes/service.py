@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import Views, words_of
+from ballista_py.coordinator.cluster_view import Door, OpenDoor, Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService
@@ -100,6 +100,7 @@ class WriteService:
     instance: Callable[[], str] = str
     open_writer: OpenWriter = no_writer
     figures: Figures = UNSEEN
+    door: Door = field(factory=OpenDoor, kw_only=True)
     staged: StagedWrites = field(init=False)
     _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)
@@ -180,7 +181,7 @@ class WriteService:
         )  # fmt: skip
         self.staged = StagedWrites(
             self.views, self.store, self.runtime, self.calls, self._rounds, self._rows, self._targets, self._claims,
-            self._sent_again, self._again,
+            self._sent_again, self._again, self.door,
         )  # fmt: skip
 
     def execute(
@@ -192,10 +193,7 @@ class WriteService:
         atomic: bool = False,
         again: bool | None = None,
     ) -> int:
-        """Run a statement (in the engine's dialect) that changes something; how many rows it affects.
-
-        As `run`, without what it returns.
-        """
+        """As `run`, without what it returns; how many rows it affects."""
         return self.run(statement, token=token, made=made, atomic=atomic, again=again).affected
 
     def run(
@@ -242,6 +240,7 @@ class WriteService:
         Raises `ConfigError` for a name that is taken and a table with a source, and what `TableMaker.create` raises.
         """
         new.require_no_source()
+        self.door.require_rows(folded(new.name), "create")
         columns, said = plain(schema), orjson.dumps(new.to_json(), option=orjson.OPT_SORT_KEYS).decode()
         mine = self._token(token, made, again, "create_table", said, columns.to_string())
         with self._definition_turns.turn(said):
@@ -306,6 +305,7 @@ class WriteService:
         return self._sent_again.of_refused(change, table, token)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
+        self.door.require_change(change)
         if isinstance(change, Insert | Local | General | TruncateTable):
             name = change.table
             if (through := self._targets.through(name)) is not None:
@@ -409,6 +409,7 @@ class WriteService:
         columns = schema or getattr(reader, "schema", None)
         columns = None if columns is None else plain(columns)
         name = folded(table)
+        self.door.require_rows(name, mode)
         mine = self._token(token, made, again, "ingest", name, mode, atomic)
         with room_for_rows(reader, self.queries.budget) as rows:
             return self._ingests.take_in(name, rows, mode, mine, atomic, columns)
@@ -431,6 +432,7 @@ class WriteService:
         change = read_change(statement)
         if not isinstance(change, Insert | Local | General):
             raise SqlError("the statement returns no rows")
+        self.door.require_change(change)
         return self._whole.columns(
             change, self._targets.managed(change.table), self.views.current(()).catalog.schemas
         )

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views
+from ballista_py.coordinator.cluster_view import ClusterView, Door, OpenDoor, Views
 from ballista_py.coordinator.writes.overwrites import every_partition
 from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.rounds import WriteRounds
@@ -86,6 +86,7 @@ class StagedWrites:
     claims: TokenClaims
     sent_again: SentAgain
     again: PlannedAgain
+    door: Door = field(factory=OpenDoor)
     leases: WriteLeases = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -102,6 +103,7 @@ class StagedWrites:
         if lease_ms > LONGEST_MS:
             raise ConfigError(f"rows of a write are kept for at most {LONGEST_MS:,} ms without a sign of life")
         name = folded(name)
+        self.door.require_rows(name, mode)
         mine = token_of_write(token, name, mode, client)
         table, found = self._looked_at(name, mine)
         if table is not None and (found is None or self.sent_again.former.was_dropped(found.folder)):
@@ -139,6 +141,7 @@ class StagedWrites:
         `OutcomeUnknown`, or the scheduler is gone: commit again.
         """
         name = folded(name)
+        self.door.require_rows(name, mode)
         mine = token_of_write(token, name, mode, client)
         return self.again.until_done(lambda: self._commit(name, mode, mine, receipts), {name})
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, frozen
 
+from ballista_py.coordinator.policies.gate import Gate
 from ballista_py.coordinator.queries.descriptions import Descriptions
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements, returned_rows
 from ballista_py.coordinator.queries.on_spark import SparkQueries
@@ -26,6 +27,7 @@ from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.refreshing import SchedulerRefreshes
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
+from ballista_py.partitions.table_name import folded
 from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows
@@ -65,12 +67,14 @@ class Services:
     jobs: SchedulerJobs
     reads: ReadAnswers
     puts: WriteAnswers
+    gate: Gate
     figures: Figures = UNSEEN
     metrics: MetricsTable | None = None
     refreshes: SchedulerRefreshes | None = None
 
     def refresh(self, table: str, mode: str | None) -> dict[str, int]:
         """Tell executors to compare what they hold, and with a mode have the table brought up to its source."""
+        self.gate.require("change", folded(table))
         asked = 0 if mode is None or self.refreshes is None else self.refreshes.ask(table, mode)
         return {"executors": self.core.refresh_dataset(table), "asked": asked}
 
@@ -182,6 +186,7 @@ class SchedulerAnswers:
         if name == TABLES:
             return {"rows": services.core.listed()}
         if name == RECONCILE_ALL:
+            services.gate.require_operator("to have all partitions moved")
             return {"moves": services.core.reconcile_all()}
         if name == REFRESH:
             return services.refresh(body["table"], body.get("mode"))

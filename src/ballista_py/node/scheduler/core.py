@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,7 +55,8 @@ class SchedulerCore:
     each is called by one thread.
 
     `push(instance_id, message)` sends something to an executor; whether it arrives shows in its heartbeats.
-    `wake_admission` and `wake_reconciler` ask for an early tick. `follows` says how refreshes of a table stand.
+    `wake_admission` and `wake_reconciler` ask for an early tick. `follows` says how refreshes of a table stand, and
+    `seen` which rows about tables, with their names under a key, are the business of who asks.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class SchedulerCore:
         self.wake_reconciler: Callable[[], None] = lambda: None
         self.follows: Callable[[TableSpec], dict[str, Any]] = lambda _table: {"refresh": None, "retention": None}
         self.followed: Callable[[str], dict[str, Any]] = lambda _folder: {}
+        self.seen: Callable[[Iterable[Mapping[str, Any]], str], list[dict[str, Any]]] = _all_of_them
         self.membership = Membership(store, info, ttl_ms=config.ttl_ms, skew_ms=config.skew_ms, runtime=runtime)
         self.registry = ExecutorRegistry(self.membership)
         self._reaper = Reaper(store, self.membership)
@@ -378,12 +380,12 @@ class SchedulerCore:
                     **({} if table.query is None else {"sql": table.query}),
                 }
             )
-        return rows
+        return self.seen(rows, "table")
 
     def listed(self) -> list[dict[str, Any]]:
         """Every table and how far its partitions are served, then every view, which has none."""
-        rows = self.tables()
-        return [*rows, *map(view_row, sorted(self.known().sql_views.values(), key=lambda one: one.name))]
+        views = map(view_row, sorted(self.known().sql_views.values(), key=lambda one: one.name))
+        return [*self.tables(), *self.seen(views, "table")]
 
     def _without_room(self, table: str) -> dict[str, str]:
         count, most = self._unplaced.get(table, 0), self._most_partitions
@@ -404,6 +406,10 @@ class SchedulerCore:
                 view = self._catalogs.refresh(behind)
         for update in self._notifier.news(owner, _committed(view), heartbeat.held):
             self._push(executor.instance_id, update)
+
+
+def _all_of_them(rows: Iterable[Mapping[str, Any]], _key: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in rows]
 
 
 def view_row(one: SqlView) -> dict[str, Any]:

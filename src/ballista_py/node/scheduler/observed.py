@@ -54,7 +54,8 @@ class ObservedQueries(QueryService):
         except BaseException as error:
             task.failed(error)
             raise
-        task.plan = lambda: plan_of(running.running, running.stats())
+        if not running.running.plan.guarded:
+            task.plan = lambda: plan_of(running.running, running.stats())
         task.attach(running.cancel)
         followed = task.follow(running.batches())
         return evolve(running, batches=self._counted(followed, running), cancel_first=lambda: task.end(CANCELLED))
@@ -62,7 +63,7 @@ class ObservedQueries(QueryService):
     def begins(self, run: QueryRun) -> None:
         """See `QueryService.begins`: from now on the task can say how far its legs are."""
         task, started_ms = _task.get(), self.runtime.monotonic_ms()
-        if task is None:
+        if task is None or run.plan.guarded:
             return
 
         def plan() -> dict[str, Any]:
@@ -75,7 +76,7 @@ class ObservedQueries(QueryService):
         try:
             yield from batches
         finally:
-            self.shipped(running.stats()["shipped_bytes"])
+            self.shipped(running.stats().get("shipped_bytes", 0))
 
 
 @contextmanager

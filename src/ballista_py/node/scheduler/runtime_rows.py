@@ -38,7 +38,15 @@ class RuntimeRows:
         known.add(self.core.membership.instance_id)
         return [{**row, "heard": row["instance_id"] in known} for row in self.core.members()]
 
-    def tables(self) -> Iterator[dict[str, Any]]:
+    def tables(self) -> list[dict[str, Any]]:
+        """As `_tables`, those that are the business of who asks."""
+        return self.core.seen(self._tables(), "table_name")
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """As `_partitions`, those that are the business of who asks."""
+        return self.core.seen(self._partitions(), "table_name")
+
+    def _tables(self) -> Iterator[dict[str, Any]]:
         """Every table, how far it is served and how large its partitions say that they are; then every view."""
         view, held = self.core.view(), self.core.registry.held()
         status = {row["table"]: row for row in self.core.tables()}
@@ -58,7 +66,7 @@ class RuntimeRows:
         for one in sorted(view.sql_views.values(), key=lambda found: found.name):
             yield {**view_row(one), "table_name": one.name}
 
-    def partitions(self) -> Iterator[dict[str, Any]]:
+    def _partitions(self) -> Iterator[dict[str, Any]]:
         """Every partition: who owns it, who holds copies, and what its owner says of it."""
         view, held = self.core.view(), self.core.registry.held()
         for name, table in sorted(view.catalog.tables.items()):

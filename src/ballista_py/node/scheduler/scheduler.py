@@ -14,6 +14,8 @@ from attrs import evolve, frozen
 from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
+from ballista_py.coordinator.cluster_view import ClientViews
+from ballista_py.coordinator.policies.gate import Gate
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener, LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
@@ -61,6 +63,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.spark.answers import AnswerFolder
 from ballista_py.state.documents.documents import SchedulerInfo
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.members.control import NodeReport, TaskRecord
 from ballista_py.state.members.membership import Membership
 from ballista_py.threads import EventLoopThread, map_some, spawn
@@ -87,6 +90,7 @@ FLIGHT_TICK_MS = 200
 SPARK_TICK_MS = 1_000
 DRAIN_TICK_MS = 1_000
 TOKENS_TICK_MS = 600_000
+POLICIES_TICK_MS = 10_000
 CHANGES_TICK_MS = 100
 CONTROL_WORKERS = 8
 REPORTS_S = 2.0
@@ -122,6 +126,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             ground.metrics,
         )
         up.callback(core.close)
+        core.seen = tools.gate.shown
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
@@ -168,6 +173,7 @@ class _Tools:
     pool: FlightPool
     spark: SparkProcess
     legs: LegWatch
+    gate: Gate
     run_all: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -230,6 +236,7 @@ def _tools(ground: Foundation) -> _Tools:
         pool=pool,
         spark=spark,
         legs=LegWatch(runtime, ground.metrics),
+        gate=Gate(PolicyShelf(ground.store, runtime), engine, runtime),
         run_all=run_all,
     )
 
@@ -313,7 +320,7 @@ def _http_routes(
     shows = ClusterShows(
         tables=core.tables,
         members=core.members,
-        refresh=core.refresh_dataset,
+        refresh=lambda name: answers.ready().refresh(name, None)["executors"],
         cancel=lambda task_id, client: ground.tasks.cancel_of(client, task_id),
         plan=ground.tasks.plan_of,
     )
@@ -329,8 +336,9 @@ def _services(
 ) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
+    seen = ClientViews(catalogs, tools.gate)
     queries = ObservedQueries(
-        catalogs,
+        seen,
         tools.engine,
         LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs).open,
         runtime,
@@ -348,6 +356,7 @@ def _services(
         figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
+    ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
     writes = ObservedWrites(
         catalogs,
         ground.store,
@@ -361,6 +370,7 @@ def _services(
         instance=lambda: core.membership.info.instance_id,
         open_writer=writers_of(_secrets(config)),
         figures=ground.metrics,
+        door=seen,
         tasks=ground.tasks,
     )
     metrics = config.otlp_metrics_table
@@ -377,6 +387,7 @@ def _services(
     statements.jobs = SchedulerPolledJobs(jobs)
     return Services(
         core=core,
+        gate=tools.gate,
         engine=tools.engine,
         queries=queries,
         spark=spark,

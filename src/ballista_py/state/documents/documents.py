@@ -108,6 +108,14 @@ class AppliedApp:
 
 
 @frozen(kw_only=True)
+class PoliciesMark:
+    """Which policies a cluster has: their `number`, which grows with each change, and the digest of what they say."""
+
+    number: int
+    digest: str
+
+
+@frozen(kw_only=True)
 class ClusterDocument:
     """`cluster.json`: who belongs to the cluster and which tables it has. `ClusterDocument()` is an empty cluster.
 
@@ -121,6 +129,7 @@ class ClusterDocument:
     was applied last: here, because what applies it commits tables under the condition that it is still the newest.
     `views` have names as tables do, and none has that of a table; in the JSON they stand among the tables, so that a
     release that knows no views keeps their names, too.
+    `policies` are those that schedulers have to know at least, so that an older copy of them opens nothing.
     `unreadable` are tables, as JSON, that this release cannot read; it keeps them, and their names, and may drop them.
     """
 
@@ -142,6 +151,7 @@ class ClusterDocument:
         factory=dict, metadata={AMONG: "tables", STANDS_AS: "view", AS_READ: True}
     )
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
+    policies: PoliciesMark | None = None
 
     def require_no_view(self, name: str) -> None:
         """Raise `ConfigError` if a view has the name, which a table is to have."""

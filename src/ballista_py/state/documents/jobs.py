@@ -173,9 +173,10 @@ class JobDocument:
     """`jobs/{name}.json`: one job.
 
     `attempt` counts those who began it; the last one is `owner` (a scheduler) and its `instance`, and nobody else may
-    end it. `given_back` counts attempts that their schedulers gave up as they left. Of a RUNNING one `rows` and `bytes`
-    are what is done so far. The result is `chunks`, all called by `files`; `schema` is that of its rows, as an Arrow
-    message in base64. `outcome` is what a CLOSED one was before. Times are wall times, for people.
+    end it. `groups` are those in which its client was when it was submitted. `given_back` counts attempts that their
+    schedulers gave up as they left. Of a RUNNING one `rows` and `bytes` are what is done so far. The result is
+    `chunks`, all called by `files`; `schema` is that of its rows, as an Arrow message in base64. `outcome` is what a
+    CLOSED one was before. Times are wall times, for people.
     """
 
     document_kind: ClassVar[str] = "job"
@@ -185,6 +186,7 @@ class JobDocument:
     job_id: str
     request: JobRequest
     client: str = ""
+    groups: tuple[str, ...] = ()
     state: JobState = "PENDING"
     attempt: int = 0
     owner: str = ""

@@ -312,6 +312,7 @@ class OpenCalls:
             self.__len__,
         )
         call.context.work.limit_to(self._time_limit_ms)
+        call.context.work.is_viewer = who.kind == "viewer"
         with self._lock:
             if self._closing:
                 raise TryLater("the node is shutting down: ask another one")
