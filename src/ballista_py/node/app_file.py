@@ -19,17 +19,21 @@ from ballista_py.coordinator.app.application import (
     Application,
     DatasetColumn,
     DeclaredDataset,
+    DeclaredPolicies,
     DeclaredView,
     Problem,
 )
 from ballista_py.coordinator.app.checks import problems_of
+from ballista_py.coordinator.app.declared_policies import declared_policies
 from ballista_py.coordinator.app.fields import APPLICATION, MAX_DATASETS, Field, walk
 from ballista_py.errors import ConfigError
 from ballista_py.node.app_sources import source_of, unsafe_options
 from ballista_py.node.app_values import read_value
 from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
+from ballista_py.partitions.policies import ColumnMask, Grant, Policies, RowFilter
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
+from ballista_py.partitions.table_name import folded
 from ballista_py.partitions.write_modes import WRITE_OPTIONS, require_write_mode
 from ballista_py.sql.parse.creates import FOLLOW_OPTIONS, follows_of
 
@@ -194,7 +198,37 @@ def _application(
         views=tuple(_read_view(one, number, reader) for number, one in enumerate(values.get("views", ()))),
         prune=values.get("prune", False),
         settings={names[name]: _as_text(value) for name, value in shared.items()},
+        policies=_policies(values.get("policies"), reader),
     )
+
+
+def _policies(values: Mapping[str, Any] | None, reader: _Reader) -> DeclaredPolicies | None:
+    """The policies; none while one of them cannot be read, which is a problem of the file then."""
+    if values is None or any(one.path.startswith("policies") for one in reader.problems):
+        return None
+    made = Policies(
+        operators=tuple(values.get("operators", ())),
+        grants=tuple(
+            Grant(to=tuple(one["to"]), may=tuple(one["may"]), tables=_tables_of(one))
+            for one in values.get("grants", ())
+        ),
+        rows=tuple(
+            RowFilter(tables=_tables_of(one), where=one["where"], spares=tuple(one.get("unless", ())))
+            for one in values.get("rows", ())
+        ),
+        masks=tuple(
+            ColumnMask(
+                tables=_tables_of(one), columns=tuple(one["columns"]), value=one["value"],
+                spares=tuple(one.get("unless", ())),
+            )
+            for one in values.get("masks", ())
+        ),
+    )  # fmt: skip
+    return declared_policies(made, on=values.get("enabled", True))
+
+
+def _tables_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(folded(name) for name in values["tables"])
 
 
 def _read_view(values: Mapping[str, Any], number: int, reader: _Reader) -> DeclaredView:

@@ -29,6 +29,7 @@ from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.secret import Secret
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument
 from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.documents.secret_references import with_secrets
 from ballista_py.state.members.location import check_location
 from ballista_py.state.stores.store import ConditionalStore, open_store, require_location
@@ -91,6 +92,7 @@ def applier_of(
                 tables=tables,
                 definitions=TableDefinitions(store, runtime),
                 declarations=declarations,
+                policies=PolicyShelf(store, runtime),
             )
         finally:
             tables.close()

@@ -142,8 +142,9 @@ class NodeConfig:
 
     Nodes prove themselves to each other with the three `node_mtls_…` files; `node_mtls_removed_file` lists the ids
     of nodes that are not let in any more. Clients are shown the same certificate, or that in `flight_tls_…`, and
-    asked for a token if there is a `flight_tokens_file`. At `parts_port` an executor with certificates gives clients
-    the parts of answers for which a scheduler has signed a ticket. `secrets_file` holds what executors may ask for by
+    asked for a token if there is a `flight_tokens_file` or a `flight_jwt_file`, which says whose signed tokens count.
+    At `parts_port` an executor with certificates gives clients the parts of answers for which a scheduler has signed a
+    ticket. `secrets_file` holds what executors may ask for by
     the keys that the cluster's definition references. Each port of a node has at most `max_connections`, of which
     `max_connections_per_address` from one address. `http_port` and `metrics_port` change nothing; to whoever reaches
     them they say whether the node is up. With certificates they show the rest to who has a token of the
@@ -178,6 +179,7 @@ class NodeConfig:
     flight_tls_certificate_file: str | None = None
     flight_tls_key_file: str | None = None
     flight_tokens_file: str | None = None
+    flight_jwt_file: str | None = None
     status_tokens_file: str | None = None
     open_metrics: bool = field(default=False, validator=_boolean)
     secrets_file: str | None = None

@@ -24,7 +24,7 @@ from ballista_py.sql.plan import Catalog, QueryPlan
 
 _OF_CLIENT = ("current_user", "current_groups")
 _NOT_OF_A_ROW = (
-    exp.Query, exp.Subquery, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.Lambda,
+    exp.Query, exp.Subquery, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.Lambda, exp.Alias,
 )  # fmt: skip
 
 

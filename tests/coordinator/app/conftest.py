@@ -13,6 +13,7 @@ from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.documents.object_state import SHARED, ObjectState
 from ballista_py.state.stores.memory import MemoryStore
 
@@ -42,6 +43,7 @@ class Cluster:
             tables=TableMaker(store, self.runtime, spawn=lambda _call: None),
             definitions=TableDefinitions(store, self.runtime),
             declarations=self.declarations,
+            policies=PolicyShelf(store, self.runtime),
             **options,
         )
 

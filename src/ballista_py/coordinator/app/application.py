@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import Factory, frozen
 
+from ballista_py.partitions.policies import Policies
 from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
@@ -72,11 +73,21 @@ class DeclaredView:
 
 
 @frozen(kw_only=True)
+class DeclaredPolicies:
+    """The policies of a file; not `on`, they take all policies away. `digest` is that of what they say."""
+
+    policies: Policies
+    on: bool
+    digest: str
+
+
+@frozen(kw_only=True)
 class Application:
     """What a file says. `digest` is that of all it says, in whatever order and with whatever comments.
 
     `settings` are options of schedulers, as `NodeConfig` names them; keys of the object store are not among them.
-    With `prune` tables are dropped that an earlier revision has named and this one does not.
+    With `prune` tables are dropped that an earlier revision has named and this one does not. Without `policies` those
+    that are there stay.
     """
 
     name: str
@@ -86,6 +97,7 @@ class Application:
     views: tuple[DeclaredView, ...] = ()
     prune: bool = False
     settings: Mapping[str, str] = Factory(dict)
+    policies: DeclaredPolicies | None = None
 
     @property
     def label(self) -> str:

@@ -27,6 +27,7 @@ from ballista_py.errors import BallistaError, ConfigError, ObjectExists, ObjectM
 from ballista_py.logs import log_event
 from ballista_py.state.documents.documents import AppliedApp, ClusterDocument
 from ballista_py.state.documents.object_state import ObjectState
+from ballista_py.state.documents.policies import PoliciesDocument, PolicyShelf
 
 _log = logging.getLogger(__name__)
 _MINE: tuple[Standing, ...] = ("new", "unfinished")
@@ -68,6 +69,7 @@ class AppApplier:
     tables: TableMaker
     definitions: TableDefinitions
     declarations: Declarations
+    policies: PolicyShelf
     told: Callable[[Collection[str]], None] = lambda _tables: None
 
     def look(self, app: Application) -> tuple[Standing, Plan, ClusterDocument]:
@@ -94,8 +96,8 @@ class AppApplier:
             return self._stands(app, self.tables.cluster())  # another one was quicker
         log_event(_log, "app_begun", app=app.label, changes=len(plan.tables))
         made, problems = self._make(app, plan_of(app, self.tables.cluster(), self.declarations))
-        if made:
-            self.told({change.dataset for change in made})
+        if any(change.dataset for change in made):
+            self.told({change.dataset for change in made if change.dataset})
         cluster = self.tables.cluster()
         if standing_of(app, cluster, self.me) not in _MINE or (cluster.app and cluster.app.by != self.me):
             return evolve(self._stands(app, cluster), changes=tuple(made))  # it was taken over, or counts no more
@@ -118,6 +120,11 @@ class AppApplier:
     def _make(self, app: Application, plan: Plan) -> tuple[list[ApplicationChange], list[Problem]]:
         made: list[ApplicationChange] = []
         problems: list[Problem] = list(plan.refused)
+        try:
+            self._govern(app)
+        except BallistaError as error:  # no table is made that might be open then
+            return [], [*problems, Problem("policies", error.message)]
+        made += [change for change in plan.changes if change.kind == "policies"]
         datasets = {dataset.name: dataset for dataset in app.datasets}
         for change in plan.tables:
             try:
@@ -132,6 +139,23 @@ class AppApplier:
             made.append(change)
             log_event(_log, "app_change", app=app.label, table=change.dataset, change=change.kind)
         return made, problems
+
+    def _govern(self, app: Application) -> None:
+        """Have the policies of the file count."""
+        said = app.policies
+        if said is None:
+            return
+        guard_of(app, self.me, [])(self.tables.cluster())
+        self.policies.put(
+            PoliciesDocument(
+                number=0,
+                policies=said.policies,
+                on=said.on,
+                digest=said.digest,
+                app=app.name,
+                revision=app.revision,
+            )
+        )
 
     def _change(self, app: Application, change: ApplicationChange, dataset: DeclaredDataset | None) -> None:
         guard = guard_of(app, self.me, [change.mark])

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, DeclaredView, Problem
+from ballista_py.coordinator.app.declared_policies import problems_of_policies
 from ballista_py.errors import ConfigError, UnsupportedExpression
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import follows_changes, may_colocate, require_table_name
@@ -44,6 +45,8 @@ def problems_of(app: Application) -> list[Problem]:
             found.append(Problem(path, f"'{view.name}' is the name of a dataset or of another view: keep one"))
         first.setdefault(view.name, number)
         found += [Problem(f"views[{number}].acceleration{where}", text) for where, text in _kept_badly(view)]
+    if app.policies is not None:
+        found += problems_of_policies(app.policies.policies, app.policies.on)
     if not found:
         found += _out_of_order(app)
     return found

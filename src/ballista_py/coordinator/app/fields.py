@@ -249,6 +249,44 @@ _RUNTIME = (
     *_refused(RUNTIME),
 )
 
+_SPARES = Field(name="unless", kind="texts", help="groups, or user:NAME, for whom it does not count", ours=True)
+_TABLES = Field(name="tables", kind="texts", required=True, ours=True, help="names of tables or views; '*': all")
+_GRANT = (
+    Field(name="to", kind="texts", required=True, ours=True, help="groups, user:NAME, or '*': everybody"),
+    Field(
+        name="may", kind="texts", required=True, ours=True,
+        help="select, insert, change (UPDATE, DELETE, MERGE, TRUNCATE), create (and alter, drop)",
+    ),
+    _TABLES,
+)  # fmt: skip
+_ROWS = (
+    _TABLES,
+    Field(
+        name="where", kind="query", required=True, ours=True,
+        help="an SQL condition over one row, with current_user() and current_groups(): the others are not there",
+    ),
+    _SPARES,
+)  # fmt: skip
+_MASK = (
+    _TABLES,
+    Field(name="columns", kind="texts", required=True, ours=True, help="columns of these tables"),
+    Field(
+        name="value", kind="query", required=True, ours=True, help="an SQL expression over one row, shown instead"
+    ),
+    _SPARES,
+)
+_POLICIES = (
+    Field(name="enabled", kind="flag", ours=True, help="false: everybody may do everything again; default: true"),
+    Field(
+        name="operators", kind="texts", ours=True, help="groups, or user:NAME, who may do everything, unfiltered"
+    ),
+    Field(name="grants", kind="sections", fields=_GRANT, ours=True, help="what is allowed; all else is denied"),
+    Field(name="rows", kind="sections", fields=_ROWS, ours=True, help="which rows of tables there are for whom"),
+    Field(
+        name="masks", kind="sections", fields=_MASK, ours=True, help="what is shown instead of values, and to whom"
+    ),
+)
+
 APPLICATION = Field(
     name="",
     kind="section",
@@ -271,6 +309,13 @@ APPLICATION = Field(
         ),
         Field(name="datasets", kind="sections", fields=_DATASET, help="the tables"),
         Field(name="views", kind="sections", fields=_VIEW, help="the views, which are queries under names"),
+        Field(
+            name="policies",
+            kind="section",
+            fields=_POLICIES,
+            ours=True,
+            help="who may do what with which table; left out: as it was, which is everybody everything at first",
+        ),
         Field(name="runtime", kind="section", fields=_RUNTIME, help="the schedulers"),
         *_refused(TOP),
     ),

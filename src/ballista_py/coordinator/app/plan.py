@@ -47,7 +47,7 @@ class ApplicationChange:
     or the mark of the view.
     """
 
-    kind: Literal["create", "alter", "drop", "view", "drop view", "settings"]
+    kind: Literal["create", "alter", "drop", "view", "drop view", "policies", "settings"]
     dataset: str
     what: tuple[str, ...] = ()
     actions: tuple[Alteration, ...] = ()
@@ -74,7 +74,7 @@ class Plan:
     @property
     def tables(self) -> tuple[ApplicationChange, ...]:
         """The changes of tables."""
-        return tuple(change for change in self.changes if change.kind != "settings")
+        return tuple(change for change in self.changes if change.kind not in ("policies", "settings"))
 
 
 def plan_of(
@@ -100,7 +100,7 @@ def plan_of(
     _plan_views(app, cluster, expected, declarations, drift, (changes, refused, agreeing))
     pruned, left = _unnamed(app, cluster)
     changes += [change for change in pruned if change.mark not in cluster.definitions]
-    changes += _settings(app, cluster)
+    changes = [*_policies(app, cluster), *changes, *_settings(app, cluster)]
     return Plan(changes=tuple(changes), refused=tuple(refused), left=left, agreeing=agreeing)
 
 
@@ -357,6 +357,17 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Applicati
         )
         for name in pruned
     ], tuple(name for name in gone if name not in pruned)
+
+
+def _policies(app: Application, cluster: ClusterDocument) -> list[ApplicationChange]:
+    """The change of policies, which comes before all tables: nothing is open for a moment."""
+    wanted, known = app.policies, cluster.policies
+    if wanted is None or (wanted.digest if wanted.on else "") == ("" if known is None else known.digest):
+        return []
+    rules = wanted.policies
+    counts = f"{len(rules.grants)} grant(s), {len(rules.rows)} filter(s), {len(rules.masks)} mask(s)"
+    what = counts if wanted.on else "none any more: everybody may do everything"
+    return [ApplicationChange(kind="policies", dataset="", what=(what,))]
 
 
 def _settings(app: Application, cluster: ClusterDocument) -> list[ApplicationChange]:

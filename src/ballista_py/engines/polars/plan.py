@@ -67,6 +67,10 @@ def translate(plan: Node, relations: Mapping[str, pl.LazyFrame]) -> pl.LazyFrame
     return made.frame.select(made.names)
 
 
+def _as_they_are(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
+
+
 class _Translation:
     def __init__(self, relations: Mapping[str, pl.LazyFrame]) -> None:
         self._relations = relations
@@ -156,6 +160,9 @@ class _Translation:
     def _limit(self, node: Node) -> Rows:
         below = self._child(node)
         offset, limit = (_bound(node.get(key, {"type": "UNSET"})) for key in ("offset_val", "limit_val"))
+        if limit is None and not offset:  # a barrier (`sql.barriers`), below which nothing of what follows may go
+            kept = below.frame.map_batches(_as_they_are, predicate_pushdown=False, slice_pushdown=False)
+            return Rows(kept, below.names, below.kinds)
         return Rows(below.frame.slice(offset or 0, limit), below.names, below.kinds)
 
     def _distinct(self, node: Node) -> Rows:

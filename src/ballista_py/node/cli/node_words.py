@@ -76,6 +76,7 @@ OPTIONS = {
     "flight_tls_certificate_file": "scheduler, PEM: shown to clients instead of the node's certificate",
     "flight_tls_key_file": "PEM: the key of that certificate",
     "flight_tokens_file": "scheduler: clients and their tokens, one pair a line",
+    "flight_jwt_file": "scheduler, YAML: issuer, audience and jwks_url of the provider whose tokens clients may show",
     "status_tokens_file": "who may look at the HTTP ports and no more: names and tokens, one pair a line",
     "open_metrics": "show /metrics to everybody who reaches its port",
     "secrets_file": "scheduler: keys and values that executors may ask for, one pair a line",

@@ -10,6 +10,7 @@ from attrs import frozen
 from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.client_tokens import client_verifier
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.http import routes_node, routes_page
 from ballista_py.node.http.app import HttpApp
@@ -54,10 +55,10 @@ def http_callers(config: NodeConfig, runtime: Runtime) -> HttpCallers:
     there. Statements need a token where those over Flight do.
     """
     tokens = check_tokens(config, runtime)
-    clients = None if config.flight_tokens_file is None else StaticTokens(config.flight_tokens_file, runtime)
+    clients = client_verifier(config, runtime)
     viewers: TokenVerifier | None = None
-    if tokens:
-        viewers = AnyOf(tokens)
+    if tokens or clients is not None:
+        viewers = AnyOf([*tokens, *([] if clients is None else [clients])])
     elif config.flight_tls() is not None:
         viewers = NobodyKnown()
         _log.warning(

@@ -19,6 +19,7 @@ from ballista_py.node.app_file import AppFile, Placed
 from ballista_py.runtime import Runtime
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
 from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.members.membership import Membership
 from ballista_py.state.stores.store import ConditionalStore
 
@@ -116,6 +117,7 @@ class SchedulerApp:
             tables=self._tables,
             definitions=TableDefinitions(self._store, self._runtime),
             declarations=self._declarations,
+            policies=PolicyShelf(self._store, self._runtime, committed_by=instance),
             told=self._told,
         )
 

@@ -54,7 +54,7 @@ class SchedulerJobs:
         shelf, seen = JobShelf(ground.store, runtime, committed_by=ground.config.node_id), JobsSeen(runtime)
         members = SchedulerMembers(membership)
         runner = JobRunner(shelf, runtime, members, runs, limits, spawn, seen)
-        if ground.config.flight_tokens_file is not None:
+        if ground.config.flight_tokens_file is not None and ground.config.flight_jwt_file is None:
             runner.knows = StaticTokens(ground.config.flight_tokens_file, runtime).knows
         service = JobService(
             shelf, runtime, limits, seen, run_all, stop_here=runner.stop_job, runs_here=runner.runs

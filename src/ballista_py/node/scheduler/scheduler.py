@@ -34,6 +34,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
 from ballista_py.node.app_file import AppFile, read_app_file
+from ballista_py.node.client_tokens import client_verifier
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import SchedulerDrain
 from ballista_py.node.engine_processes import engine_workers
@@ -78,7 +79,6 @@ from ballista_py.transport.security.access import PUBLIC
 from ballista_py.transport.security.callers import Anyone, Clients, OfOneCluster
 from ballista_py.transport.security.passwords import Passwords
 from ballista_py.transport.security.signed_tickets import TicketSigner
-from ballista_py.transport.security.tokens import StaticTokens
 from ballista_py.transport.table_read.tickets import READ_PURPOSE
 from ballista_py.transport.table_write.tickets import WRITE_PURPOSE
 from ballista_py.work import carried
@@ -481,6 +481,5 @@ def _leave(membership: Membership) -> None:
 
 def _passwords(config: NodeConfig, runtime: Runtime) -> Passwords | None:
     """What says who may ask this scheduler; None: everybody."""
-    if config.flight_tokens_file is None:
-        return None
-    return Passwords(StaticTokens(config.flight_tokens_file, runtime), runtime)
+    known = client_verifier(config, runtime)
+    return None if known is None else Passwords(known, runtime)

@@ -14,12 +14,14 @@ from typing import Protocol
 from attrs import frozen
 
 from ballista_py.errors import ConfigError, Unauthenticated
+from ballista_py.principal import Principal, groups_of
 from ballista_py.runtime import Runtime
 from ballista_py.short_file import read_short_file
 
 MIN_TOKEN_CHARS = 16
 MOST_TOKENS = 2  # of one client: the old one and the new one
 RELOAD_MS = 1_000.0
+GROUPS = "groups="
 UNSENDABLE = "has a character that no header can carry: tokens are letters, digits and signs of ASCII"
 
 _log = logging.getLogger(__name__)
@@ -29,12 +31,16 @@ class TokenVerifier(Protocol):
     """Decides about tokens. An application may bring its own; it is called for every request, on many threads."""
 
     def verify(self, token: str) -> str:
-        """The name of the client that `token` belongs to. Raises `Unauthenticated` for a token of nobody."""
+        """The name of the client that `token` belongs to: a `Principal`, if it is known in which groups he is.
+
+        Raises `Unauthenticated` for a token of nobody.
+        """
         ...
 
 
 class StaticTokens:
-    """The tokens in a file: a line for each, with a client's name, a space and the token; `#` starts a comment.
+    """The tokens in a file: a line for each, with a client's name, a space and the token; `#` starts a comment. Behind
+    the token `groups=one,two` may say in which groups the client is, in every line of his the same.
 
     A client may have two tokens, so that a new one can be handed out before the old one goes. The file is read
     anew within `RELOAD_MS` of a change, and what it says counts at once: a file without a token revokes all of them,
@@ -138,16 +144,27 @@ def read_tokens(file: Path) -> tuple[tuple[bytes, str], ...]:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2:
-            raise ConfigError(f"{file}:{number}: write a client's name, a space and a token")
-        client, token = words
+        if len(words) not in (2, 3) or (len(words) == 3 and not words[2].startswith(GROUPS)):
+            raise ConfigError(
+                f"{file}:{number}: write a client's name, a space and a token, and groups=… behind it"
+            )
+        client, token = words[:2]
+        groups = words[2].removeprefix(GROUPS).split(",") if len(words) == 3 else []
         if len(token) < MIN_TOKEN_CHARS:
             raise ConfigError(f"{file}:{number}: the token is shorter than {MIN_TOKEN_CHARS} characters")
         if not is_sendable(token):
             raise ConfigError(f"{file}:{number}: the token {UNSENDABLE}")
         if not client.isprintable():
             raise ConfigError(f"{file}:{number}: the client's name has a character that cannot be printed")
-        if found.setdefault(_digest(token), client) != client:
+        try:
+            known = Principal(client, groups) if groups else client
+        except ConfigError as error:
+            raise ConfigError(f"{file}:{number}: {error.message}") from None
+        if any(one == client and groups_of(one) != groups_of(known) for one in found.values()):
+            raise ConfigError(
+                f"{file}:{number}: the other token of client '{client}' has other groups: write the same"
+            )
+        if found.setdefault(_digest(token), known) != client:
             raise ConfigError(
                 f"{file}:{number}: the token is that of another client, too: nobody could tell them apart"
             )
