@@ -91,7 +91,7 @@ class Decides(Protocol):
 
 
 class Door(Protocol):
-    """Lets changes of the client of this thread through. Raises `Unauthenticated` for what its rights do not cover."""
+    """Lets changes of the client of this thread through. Raises `SqlError` for what its rights do not cover."""
 
     def require_change(self, change: Any) -> None: ...
     def require_rows(self, table: str, mode: str) -> None: ...

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar, get_args
 
 from attrs import frozen
 
-from ballista_py.errors import Unauthenticated
+from ballista_py.errors import SqlError
 
 Action = Literal["select", "insert", "change", "create"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -106,16 +106,16 @@ class Rights:
         return any(self.may(action, table) for action in ACTIONS)
 
     def require(self, action: Action, table: str) -> None:
-        """Raise `Unauthenticated` for what is not granted."""
+        """Raise `SqlError` for what is not granted."""
         if not self.may(action, table):
-            raise Unauthenticated(
+            raise SqlError(
                 f"the policies of this cluster do not let client '{self.name}' {action} table '{table}'"
             )
 
     def require_operator(self, what: str) -> None:
-        """Raise `Unauthenticated` for whoever is no operator."""
+        """Raise `SqlError` for whoever is no operator."""
         if not self.is_operator:
-            raise Unauthenticated(f"{what} is for operators of the cluster, and client '{self.name}' is none")
+            raise SqlError(f"{what} is for operators of the cluster, and client '{self.name}' is none")
 
     def filters(self, table: str) -> tuple[str, ...]:
         """The conditions that every row of the table has to fulfil that is shown."""
@@ -134,9 +134,9 @@ class Rights:
         return bool(self.filters(table) or self.masks(table))
 
     def require_whole(self, table: str, what: str) -> None:
-        """Raise `Unauthenticated` for what needs all of a table as it is, and the client does not see that."""
+        """Raise `SqlError` for what needs all of a table as it is, and the client does not see that."""
         if self.is_protected(table):
-            raise Unauthenticated(
+            raise SqlError(
                 f"{what} is not done for client '{self.name}' with table '{table}': policies hide rows or values of it"
             )
 

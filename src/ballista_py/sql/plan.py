@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
-from ballista_py.errors import Unauthenticated
+from ballista_py.errors import Unsupported
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.estimate.statistics import TEXT_BYTES, Numbers, Spread, TableSizes, fixed_bytes
@@ -180,9 +180,9 @@ class QueryPlan:
 
 
 def require_told(plan: QueryPlan) -> QueryPlan:
-    """The plan, if it may be told to whoever asks for it. Raises `Unauthenticated` for a guarded one."""
+    """The plan, if it may be told to whoever asks for it. Raises `Unsupported` for a guarded one."""
     if plan.guarded:
-        raise Unauthenticated(
+        raise Unsupported(
             "policies hide rows or values of a table that the statement reads: its rows are given by a query alone; "
             "it is neither explained, nor read in parts or by another engine"
         )

@@ -13,8 +13,8 @@ from ballista_py.coordinator.writes.checks import RowChecks
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.runtime import SystemRuntime
 from ballista_py.state.documents.documents import CLUSTER_KEY, ClusterDocument, SchedulerInfo
-from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.documents.object_state import SHARED, ObjectState
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.stores.memory import MemoryStore
 
 

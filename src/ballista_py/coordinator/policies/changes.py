@@ -22,7 +22,7 @@ from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropV
 
 
 def require_change(rights: Rights, change: Change | None, view: ClusterView) -> None:
-    """Raise `Unauthenticated` unless the client may do all that the change does. `view` is the whole catalog."""
+    """Raise `SqlError` unless the client may do all that the change does. `view` is the whole catalog."""
     if isinstance(change, Insert):
         _require_insert(rights, change)
     elif isinstance(change, Local | General):
@@ -39,7 +39,7 @@ def require_change(rights: Rights, change: Change | None, view: ClusterView) -> 
 
 
 def require_rows(rights: Rights, name: str, mode: str, *, exists: bool) -> None:
-    """Raise `Unauthenticated` unless the client may have a table take rows by the `mode` of an ingest or a write."""
+    """Raise `SqlError` unless the client may have a table take rows by the `mode` of an ingest or a write."""
     if not exists and mode in ("create", "create_append", "replace"):
         rights.require("create", name)
         return

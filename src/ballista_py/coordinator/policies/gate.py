@@ -155,14 +155,14 @@ class Gate:
         return found
 
     def require_change(self, change: Change | None, whole: Views) -> None:
-        """Raise `Unauthenticated` unless the client of this thread may make the change. Raises as `rights`."""
+        """Raise `SqlError` unless the client of this thread may make the change. Raises as `rights`."""
         view = whole.current(())
         rights = self.rights(view.policies)
         if rights is not None:
             require_change(rights, change, view)
 
     def require_rows(self, table: str, mode: str, whole: Views) -> None:
-        """Raise `Unauthenticated` unless the client of this thread may have the table take rows. Raises as `rights`."""
+        """Raise `SqlError` unless the client of this thread may have the table take rows. Raises as `rights`."""
         view = whole.current(())
         rights = self.rights(view.policies)
         if rights is not None:
@@ -170,13 +170,13 @@ class Gate:
             require_rows(rights, table, mode, exists=exists)
 
     def require(self, action: Action, table: str) -> None:
-        """Raise `Unauthenticated` unless the action is granted to the client of this thread. Raises as `rights`."""
+        """Raise `SqlError` unless the action is granted to the client of this thread. Raises as `rights`."""
         rights = self.rights()
         if rights is not None:
             rights.require(action, table)
 
     def require_operator(self, what: str) -> None:
-        """Raise `Unauthenticated` for a client that is no operator."""
+        """Raise `SqlError` for a client that is no operator."""
         rights = self.rights()
         if rights is not None:
             rights.require_operator(what)

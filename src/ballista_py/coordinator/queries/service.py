@@ -206,7 +206,7 @@ class QueryService:
     def planned(self, statement: str, fresh: bool = False, timed: bool = False) -> tuple[QueryPlan, ClusterView]:
         """How the statement would run, whoever lives; `fresh`: by what the store says now; `timed`: at this moment.
 
-        Raises `Unauthenticated` for a table of which the client does not see all: whoever is told this reads it itself.
+        Raises `Unsupported` for a table of which the client does not see all: whoever is told this reads it itself.
         """
 
         def planned(text: str) -> tuple[QueryPlan, ClusterView]:

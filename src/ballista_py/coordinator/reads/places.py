@@ -9,7 +9,7 @@ from ballista_py.coordinator.reads.changes import EVERY_FILE, changed_parts
 from ballista_py.coordinator.reads.cutting import MAX_PARTS, parts_of
 from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.service import PlannedRead, TableReads, checked_lease
-from ballista_py.errors import SqlError, Unauthenticated
+from ballista_py.errors import SqlError, Unsupported
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.expression.nodes import quote_name
 from ballista_py.storage.reads.files import ReadFiles
@@ -45,7 +45,7 @@ class TablePlaces:
         if found is None:
             raise view.unusable.get(name) or SqlError(f"table '{name}' does not exist")
         if found in view.catalog.barriers:
-            raise Unauthenticated(f"policies hide rows or values of table '{found}': its files are not given out")
+            raise Unsupported(f"policies hide rows or values of table '{found}': its files are not given out")
         table, pmap = view.catalog.tables[found], view.catalog.maps[found]
         snapshot = self.reads.snapshots.of(table, pmap, range(len(pmap)), one_instant=one_instant)
         files = ReadFiles(

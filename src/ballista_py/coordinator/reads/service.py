@@ -20,7 +20,7 @@ from ballista_py.coordinator.reads.division import RestWriter, divided
 from ballista_py.coordinator.reads.planning import PartPlan
 from ballista_py.coordinator.reads.snapshot import RunAll, Snapshots
 from ballista_py.coordinator.served_at import served_at
-from ballista_py.errors import ConfigError, SnapshotGone, SqlError, Unauthenticated
+from ballista_py.errors import ConfigError, SnapshotGone, SqlError, Unsupported
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
@@ -202,12 +202,10 @@ class TableReads:
     ) -> tuple[PlacedPart, ...]:
         """These parts with where they are served, and tickets that count from now on.
 
-        Raises `Unauthenticated` for a table that the client may not read by now, or not all of it.
+        Raises `Unsupported` for a table that the client may not read by now, or not all of it.
         """
         if files.table in view.catalog.barriers or files.table in view.catalog.left_out:
-            raise Unauthenticated(
-                f"table '{files.table}' is not read in parts: the policies of the cluster hide it"
-            )
+            raise Unsupported(f"table '{files.table}' is not read in parts: the policies of the cluster hide it")
         table = view.catalog.tables.get(files.table)
         pmap = view.catalog.maps.get(files.table)
         is_there = table is not None and pmap is not None and table.folder == files.folder

@@ -269,6 +269,7 @@ class WriteService:
                 change = change_of(statement)
             except SqlError as error:
                 raise (error if plain is None else read_by_the_engine_alone(error)) from None
+        self.door.require_change(change)
         tables = frozenset() if isinstance(change, _DEFINITIONS) else words_of(statement)
         times = 0
 
@@ -305,7 +306,6 @@ class WriteService:
         return self._sent_again.of_refused(change, table, token)
 
     def _run(self, change: Change | None, mine: WriteToken, atomic: bool) -> Executed:
-        self.door.require_change(change)
         if isinstance(change, Insert | Local | General | TruncateTable):
             name = change.table
             if (through := self._targets.through(name)) is not None:
