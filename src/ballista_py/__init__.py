@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from ballista_py.partitions.discovery import PartitionDiff, diff_partitions
     from ballista_py.partitions.key import PartitionKey
     from ballista_py.partitions.map import PartitionMap
+    from ballista_py.partitions.policies import ColumnMask, Masked, Policies, Rights, RowFilter, TableGrant
     from ballista_py.partitions.refresh import Refresh, Retention
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
     from ballista_py.partitions.sql_view import SqlView
     from ballista_py.partitions.table import TableSpec
+    from ballista_py.principal import Principal
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
     from ballista_py.secret import Secret
     from ballista_py.spark.bucket import register_bucket
@@ -49,9 +51,11 @@ if TYPE_CHECKING:
         AppliedApp,
         ClusterDocument,
         FormerName,
+        PoliciesMark,
         SchedulerInfo,
     )
     from ballista_py.state.documents.object_state import ObjectState, Retry, Versioned
+    from ballista_py.state.documents.policies import PoliciesDocument, PolicyShelf
     from ballista_py.state.members.control import ExecutorInfo, Grant, Heartbeat, HeldPartitions, Refusal
     from ballista_py.state.members.executor_lease import ExecutorLease
     from ballista_py.state.members.executor_registry import AdmissionReport, ExecutorRegistry
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from ballista_py.transport.client.client_answers import QueryResult, QueryStream
     from ballista_py.transport.client.jobs import Job
     from ballista_py.transport.security.credentials import Tls
+    from ballista_py.transport.security.jwt_tokens import JwtSettings, JwtTokens
     from ballista_py.transport.security.tokens import StaticTokens, TokenVerifier
 
 __version__ = "0.1.0"
@@ -85,12 +90,14 @@ _HOMES = {
     "partitions.discovery": ("PartitionDiff", "diff_partitions"),
     "partitions.key": ("PartitionKey",),
     "partitions.map": ("PartitionMap",),
+    "partitions.policies": ("ColumnMask", "Masked", "Policies", "Rights", "RowFilter", "TableGrant"),
     "partitions.refresh": ("Refresh", "Retention"),
     "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
     "partitions.spec": ("PartitionSpec",),
     "partitions.sql_view": ("SqlView",),
     "partitions.table": ("TableSpec",),
+    "principal": ("Principal",),
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
     "secret": ("Secret",),
     "spark.bucket": ("register_bucket",),
@@ -105,9 +112,11 @@ _HOMES = {
         "AppliedApp",
         "ClusterDocument",
         "FormerName",
+        "PoliciesMark",
         "SchedulerInfo",
     ),
     "state.documents.object_state": ("ObjectState", "Retry", "Versioned"),
+    "state.documents.policies": ("PoliciesDocument", "PolicyShelf"),
     "state.members.control": ("ExecutorInfo", "Grant", "Heartbeat", "HeldPartitions", "Refusal"),
     "state.members.executor_lease": ("ExecutorLease",),
     "state.members.executor_registry": ("AdmissionReport", "ExecutorRegistry"),
@@ -133,6 +142,7 @@ _HOMES = {
     "transport.client.client_answers": ("QueryResult", "QueryStream"),
     "transport.client.jobs": ("Job",),
     "transport.security.credentials": ("Tls",),
+    "transport.security.jwt_tokens": ("JwtSettings", "JwtTokens"),
     "transport.security.tokens": ("StaticTokens", "TokenVerifier"),
     "agents.polars_scan": ("scan_ballista",),
     "agents.read_client": ("GrantSink", "ReadClient"),
@@ -160,6 +170,7 @@ __all__ = [
     "ChangedPartition",
     "Client",
     "ClusterDocument",
+    "ColumnMask",
     "ColumnStatistics",
     "Commit",
     "Condition",
@@ -176,8 +187,11 @@ __all__ = [
     "Heartbeat",
     "HeldPartitions",
     "Job",
+    "JwtSettings",
+    "JwtTokens",
     "LocalCluster",
     "ManifestDocument",
+    "Masked",
     "MaterializeReport",
     "Membership",
     "Move",
@@ -194,7 +208,12 @@ __all__ = [
     "PartitionSpec",
     "PartitionStorage",
     "PartitionStore",
+    "Policies",
+    "PoliciesDocument",
+    "PoliciesMark",
+    "PolicyShelf",
     "Prepared",
+    "Principal",
     "Promise",
     "QueryResult",
     "QueryStream",
@@ -210,7 +229,9 @@ __all__ = [
     "Retention",
     "Retired",
     "Retry",
+    "Rights",
     "RoutedBatch",
+    "RowFilter",
     "Runtime",
     "SchedulerInfo",
     "Secret",
@@ -228,6 +249,7 @@ __all__ = [
     "StoredObject",
     "SystemRuntime",
     "TableChanges",
+    "TableGrant",
     "TablePlace",
     "TableSpec",
     "TaskStore",

@@ -90,7 +90,7 @@ class Decides(Protocol):
     def require_rows(self, table: str, mode: str, whole: Views) -> None: ...
 
 
-class Door(Protocol):
+class ChangeDoor(Protocol):
     """Lets changes of the client of this thread through. Raises `SqlError` for what its rights do not cover."""
 
     def require_change(self, change: Any) -> None: ...
@@ -98,7 +98,7 @@ class Door(Protocol):
 
 
 class OpenDoor:
-    """The `Door` of whoever has no clients, or no policies."""
+    """The `ChangeDoor` of whoever has no clients, or no policies."""
 
     def require_change(self, change: Any) -> None:
         """Everything may be changed."""
@@ -110,7 +110,7 @@ class OpenDoor:
 @frozen
 class ClientViews:
     """`Views` of what the client of this thread may know, with barriers in front of what he does not see all of, and
-    the `Door` for his changes. All raise what `gate` raises."""
+    the `ChangeDoor` for his changes. All raise what `gate` raises."""
 
     views: Views
     gate: Decides
@@ -126,12 +126,12 @@ class ClientViews:
         return self.gate.seen(view) if self.gate.on or view.policies else view
 
     def require_change(self, change: Any) -> None:
-        """See `Door`; `change` is what was read of a statement."""
+        """See `ChangeDoor`; `change` is what was read of a statement."""
         if self.gate.on or self.views.current(()).policies:
             self.gate.require_change(change, self.views)
 
     def require_rows(self, table: str, mode: str) -> None:
-        """See `Door`; `mode` is that of an ingest or of a write."""
+        """See `ChangeDoor`; `mode` is that of an ingest or of a write."""
         if self.gate.on or self.views.current(()).policies:
             self.gate.require_rows(table, mode, self.views)
 

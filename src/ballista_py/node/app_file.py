@@ -31,7 +31,7 @@ from ballista_py.node.app_sources import source_of, unsafe_options
 from ballista_py.node.app_values import read_value
 from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
-from ballista_py.partitions.policies import ColumnMask, Grant, Policies, RowFilter
+from ballista_py.partitions.policies import ColumnMask, Policies, RowFilter, TableGrant
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
 from ballista_py.partitions.table_name import folded
 from ballista_py.partitions.write_modes import WRITE_OPTIONS, require_write_mode
@@ -209,7 +209,7 @@ def _policies(values: Mapping[str, Any] | None, reader: _Reader) -> DeclaredPoli
     made = Policies(
         operators=tuple(values.get("operators", ())),
         grants=tuple(
-            Grant(to=tuple(one["to"]), may=tuple(one["may"]), tables=_tables_of(one))
+            TableGrant(to=tuple(one["to"]), may=tuple(one["may"]), tables=_tables_of(one))
             for one in values.get("grants", ())
         ),
         rows=tuple(

@@ -22,7 +22,7 @@ MAX_EXPRESSION_CHARS = 16_384
 
 
 @frozen(kw_only=True)
-class Grant:
+class TableGrant:
     """Those in `to` (groups, `user:NAME`, or `*` for everybody) may do this with these tables (`*`: all of them)."""
 
     to: tuple[str, ...]
@@ -58,14 +58,14 @@ class Policies:
     """All rules of a cluster. `operators` (groups and `user:NAME`) may do everything, unfiltered."""
 
     operators: tuple[str, ...] = ()
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[TableGrant, ...] = ()
     rows: tuple[RowFilter, ...] = ()
     masks: tuple[ColumnMask, ...] = ()
 
     def of(self, name: str, groups: Collection[str]) -> Rights:
         """The rights of a client of that name who is in these groups.
 
-        >>> policies = Policies(grants=(Grant(to=("staff",), may=("select",), tables=("orders",)),))
+        >>> policies = Policies(grants=(TableGrant(to=("staff",), may=("select",), tables=("orders",)),))
         >>> rights = policies.of("anna", ["staff"])
         >>> rights.may("select", "orders"), rights.may("select", "lines"), rights.may("insert", "orders")
         (True, False, False)

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import Door, OpenDoor, Views, words_of
+from ballista_py.coordinator.cluster_view import ChangeDoor, OpenDoor, Views, words_of
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService
@@ -100,7 +100,7 @@ class WriteService:
     instance: Callable[[], str] = str
     open_writer: OpenWriter = no_writer
     figures: Figures = UNSEEN
-    door: Door = field(factory=OpenDoor, kw_only=True)
+    door: ChangeDoor = field(factory=OpenDoor, kw_only=True)
     staged: StagedWrites = field(init=False)
     _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)

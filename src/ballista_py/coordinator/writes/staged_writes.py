@@ -13,7 +13,7 @@ from contextlib import suppress
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView, Door, OpenDoor, Views
+from ballista_py.coordinator.cluster_view import ChangeDoor, ClusterView, OpenDoor, Views
 from ballista_py.coordinator.writes.overwrites import every_partition
 from ballista_py.coordinator.writes.owner_calls import Order, Outcome, OwnerCalls
 from ballista_py.coordinator.writes.rounds import WriteRounds
@@ -86,7 +86,7 @@ class StagedWrites:
     claims: TokenClaims
     sent_again: SentAgain
     again: PlannedAgain
-    door: Door = field(factory=OpenDoor)
+    door: ChangeDoor = field(factory=OpenDoor)
     leases: WriteLeases = field(init=False)
 
     def __attrs_post_init__(self) -> None:
