@@ -88,7 +88,8 @@ def cluster(files):
                 "create view by_region as select region, count(*) as n, min(email) as one from orders group by region"
             )
             root.sql(
-                "create materialized view kept_up partitioned by (bucket(2, region)) as select region, email from orders"
+                "create materialized view kept_up partitioned by (bucket(2, region)) as select region, email "
+                "from orders"
             )
         yield cluster
 
@@ -172,8 +173,8 @@ def copy_of(clients):
     """A table that holds what anna sees, made by somebody else."""
     clients["root"].sql("drop table if exists seen")
     clients["root"].sql(
-        "create table seen partitioned by (bucket(4, id)) as select id, region, '*** for anna' as email, price from orders "
-        "where region = 'emea'"
+        "create table seen partitioned by (bucket(4, id)) as select id, region, '*** for anna' as email, price "
+        "from orders where region = 'emea'"
     )
 
 

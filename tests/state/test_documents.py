@@ -230,8 +230,10 @@ def test_every_kind_of_document_has_its_name_and_version_for_good():
             for value in vars(import_module(found.name)).values():
                 if isinstance(value, type) and "document_kind" in vars(value):
                     kinds[value.document_kind] = value.schema_version
-    expected = "claim cluster garbage heartbeat job manifest partition_map policies read seen slots statements table token_claim"
-    expected += " write"
+    expected = (
+        "claim cluster garbage heartbeat job manifest partition_map policies read seen slots statements table"
+    )
+    expected += " token_claim write"
     assert kinds == dict.fromkeys(expected.split(), 1)
 
 
