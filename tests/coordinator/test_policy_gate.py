@@ -192,6 +192,18 @@ def test_an_older_copy_of_policies_or_none_opens_nothing(cluster):
             gate.require("change", "notes")
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_file_applied_with_a_higher_revision_mends_it(cluster, gone):
+    cluster.put(Policies(operators=("ops",)))
+    older = cluster.store.get(POLICIES_KEY).data
+    for revision in (2, 3, 4):
+        cluster.put(POLICIES, revision=revision, digest=f"of {revision}")
+    cluster.store.delete(POLICIES_KEY) if gone else _replace(cluster.store, POLICIES_KEY, older)
+    assert cluster.put(POLICIES, revision=5, digest="of 4").number == 5
+    for gate in (cluster.gate, cluster.scheduler()):
+        assert sorted(cluster.seen("nobody", gate).catalog.tables) == ["public"]
+
+
 def test_an_older_copy_of_the_catalog_opens_nothing(cluster):
     before = cluster.store.get(CLUSTER_KEY).data
     cluster.put()

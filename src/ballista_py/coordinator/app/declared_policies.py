@@ -19,7 +19,7 @@ from ballista_py.partitions.policies import (
     USER,
     Policies,
 )
-from ballista_py.partitions.table_name import require_table_name
+from ballista_py.partitions.table import require_table_name
 from ballista_py.principal import require_name
 from ballista_py.sql.barriers import require_row_expression
 

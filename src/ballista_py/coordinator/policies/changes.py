@@ -12,9 +12,8 @@ from ballista_py.coordinator.queries.written_views import all_read
 from ballista_py.partitions.policies import Rights
 from ballista_py.sql.parse.alterations import AlterTable, RenameTable
 from ballista_py.sql.parse.changes import Change, DropTable, General, Local, TruncateTable
-from ballista_py.sql.parse.creates import CreateTable
+from ballista_py.sql.parse.creates import CreateLike, CreateTable
 from ballista_py.sql.parse.inserts import Insert
-from ballista_py.sql.parse.likes import CreateLike
 from ballista_py.sql.parse.materialized_views import RefreshView
 from ballista_py.sql.parse.parsing import tokenized
 from ballista_py.sql.parse.table_references import read_names

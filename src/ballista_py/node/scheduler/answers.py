@@ -27,7 +27,7 @@ from ballista_py.node.scheduler.jobs import SchedulerJobs
 from ballista_py.node.scheduler.refreshing import SchedulerRefreshes
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.partitions.new_table import NewTable
-from ballista_py.partitions.table_name import folded
+from ballista_py.partitions.table import folded
 from ballista_py.sql.own_words import run_for
 from ballista_py.sql.parse.kind import StatementKind, engine_sql, refusal, statement_kind
 from ballista_py.sql.parse.returning import returns_rows

@@ -80,11 +80,12 @@ class PolicyShelf:
                     f"the policies are those of revision {now.revision} of '{now.app}', which is newer than "
                     f"{wanted.revision}"
                 )
-            if (wanted.digest, wanted.on) == (now.digest, now.on):
+            if now.number >= least and (wanted.digest, wanted.on) == (now.digest, now.on):
                 return evolve(now, app=wanted.app, revision=wanted.revision)
-            return evolve(wanted, number=now.number + 1)
+            return evolve(wanted, number=max(now.number, least) + 1)  # what is there may be an older copy
 
-        first = evolve(wanted, number=self._least() + 1)
+        least = self._least()
+        first = evolve(wanted, number=least + 1)
         try:
             landed = self._policies.update(change).document
         except ObjectMissing:
