@@ -118,9 +118,11 @@ class Foundation:
         routes: MoreRoutes = lambda _door: (),
         statements: OpenCalls | None = None,
         parts: Sequence[Part] = (),
+        require_figures: Callable[[], object] = lambda: None,
     ) -> None:
         """Open the ports for HTTP. `routes` are those of this role, `parts` what its page shows beside what every node
         does; what is done for clients is one of `statements`. `status` is told which client looks, None of a viewer.
+        `require_figures` raises for a client who may not see all figures.
         """
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
         observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)
@@ -136,7 +138,12 @@ class Foundation:
                 *parts,
             ],
         )
-        ports = HttpPorts(self.config, self.metrics.text, self.runtime, shows, routes, statements)
+
+        def figures() -> bytes:
+            require_figures()
+            return self.metrics.text()
+
+        ports = HttpPorts(self.config, figures, self.runtime, shows, routes, statements)
         self.up.callback(ports.close)
         log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
 

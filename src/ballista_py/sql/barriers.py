@@ -22,6 +22,7 @@ from ballista_py.sql.parse.edits import edited
 from ballista_py.sql.parse.parsing import SqlglotError, parsed, tokenized
 from ballista_py.sql.plan import Catalog, QueryPlan
 
+_WHOLE_DIGITS = 18
 _OF_CLIENT = ("current_user", "current_groups")
 _NOT_OF_A_ROW = (
     exp.Query, exp.Subquery, exp.Window, exp.AggFunc, exp.Star, exp.Placeholder, exp.Parameter, exp.Lambda, exp.Alias,
@@ -41,12 +42,62 @@ def barrier_of(table: TableSpec, rights: Rights, types: Sequence[str]) -> str:
         mask = masks.get(name.lower())
         shown = quoted(name)
         if mask is not None:
-            value = said_of(table, mask.value, rights.name, rights.groups)
-            shown = f"CAST(({value}\n) AS {kind}) AS {shown}"
+            said = f"CAST(({said_of(table, mask.value, rights.name, rights.groups)}\n) AS {kind})"
+            is_sure = kind == "VARCHAR" and _family(_expression_of(mask.value), table.schema) == "text"
+            shown = f"{said if is_sure else f'TRY({said})'} AS {shown}"
         columns.append(shown)
-    conditions = [said_of(table, one, rights.name, rights.groups) for one in rights.filters(table.name)]
-    where = "" if not conditions else " WHERE " + " AND ".join(f"({one}\n)" for one in conditions)
+    conditions = [_condition(table, one, rights) for one in rights.filters(table.name)]
+    where = "" if not conditions else " WHERE " + " AND ".join(conditions)
     return f"SELECT {', '.join(columns)} FROM {quoted(table.name)}{where} OFFSET 0"
+
+
+def _condition(table: TableSpec, where: str, rights: Rights) -> str:
+    """A condition as the barrier has it: a row over which it fails is not shown, and nor is the error, which has values
+    of rows that are hidden."""
+    said = f"({said_of(table, where, rights.name, rights.groups)}\n)"
+    return said if _family(_expression_of(where), table.schema) == "truth" else f"TRY({said})"
+
+
+def _family(node: exp.Expr, schema: pa.Schema) -> str | None:
+    """What an expression surely gives that fails over no row: `truth`, `text`, `whole` numbers, `groups`; None for
+    any other, which may be sure and is not known to be.
+
+    What is tried costs the engine what it knows of its files, so plain conditions are not.
+    """
+    inner = [_family(one, schema) for one in node.iter_expressions() if not isinstance(one, exp.Identifier)]
+    if isinstance(node, exp.Paren | exp.Not):
+        return inner[0]
+    if isinstance(node, exp.Boolean):
+        return "truth"
+    if isinstance(node, exp.CurrentUser) or (isinstance(node, exp.Literal) and node.is_string):
+        return "text"
+    if isinstance(node, exp.Literal):
+        return "whole" if node.is_int and len(node.name) <= _WHOLE_DIGITS else None
+    if isinstance(node, exp.Anonymous):
+        return "groups" if node.name.lower() == "current_groups" and not node.expressions else None
+    if isinstance(node, exp.Column):
+        return _family_of_column(node.name.lower(), schema)
+    if isinstance(node, exp.And | exp.Or):
+        return "truth" if inner == ["truth", "truth"] else None
+    if isinstance(node, exp.DPipe):
+        return "text" if inner == ["text", "text"] else None
+    if isinstance(node, exp.ArrayContains):
+        return "truth" if inner == ["groups", "text"] else None
+    compares = isinstance(node, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between)
+    if compares or (isinstance(node, exp.In) and node.expressions):
+        return "truth" if len(set(inner)) == 1 and inner[0] in ("text", "whole") else None
+    return None
+
+
+def _family_of_column(name: str, schema: pa.Schema) -> str | None:
+    if name in _OF_CLIENT:
+        return "text" if name == "current_user" else "groups"
+    kind = next((one.type for one in schema if one.name.lower() == name), pa.null())
+    if pa.types.is_signed_integer(kind):
+        return "whole"
+    if pa.types.is_boolean(kind):
+        return "truth"
+    return "text" if pa.types.is_string(kind) else None
 
 
 def shown_spec(table: TableSpec, masks: Sequence[Masked]) -> TableSpec:
@@ -95,18 +146,7 @@ def said_of(table: TableSpec, expression: str, user: str, groups: Sequence[str])
 
 def require_row_expression(expression: str, columns: Sequence[str] | None = None) -> None:
     """Raise `SqlError` for a text that is not one expression over a single row, by these columns if they are known."""
-    wrong = f"a policy says {expression!r}, which is no expression over one row of its table"
-    try:
-        trees = parsed(f"SELECT ({expression}\n)", "duckdb")
-    except SqlglotError as error:
-        raise SqlError(f"{wrong}: it cannot be read") from error
-    tree = trees[0] if len(trees) == 1 else None
-    given = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
-    if tree is None or given != {"expressions"} or len(tree.expressions) != 1:
-        raise SqlError(f"{wrong}: it is more than that")
-    inner = tree.expressions[0]
-    if not isinstance(inner, exp.Paren):
-        raise SqlError(f"{wrong}: it is more than that")
+    wrong, inner = _wrong(expression), _expression_of(expression)
     found = next((node for node in inner.walk() if isinstance(node, _NOT_OF_A_ROW)), None)
     if found is not None:
         raise SqlError(f"{wrong}: {found.key} looks at more than that, or cannot be told apart")
@@ -115,6 +155,26 @@ def require_row_expression(expression: str, columns: Sequence[str] | None = None
         name = column.name.lower()
         if column.table or (known is not None and name not in known and name not in _OF_CLIENT):
             raise SqlError(f"{wrong}: '{column.sql('duckdb')}' is none of its columns")
+
+
+def _wrong(expression: str) -> str:
+    return f"a policy says {expression!r}, which is no expression over one row of its table"
+
+
+def _expression_of(expression: str) -> exp.Expr:
+    """The tree of a text, in brackets, that is one expression. Raises `SqlError`."""
+    try:
+        trees = parsed(f"SELECT ({expression}\n)", "duckdb")
+    except SqlglotError as error:
+        raise SqlError(f"{_wrong(expression)}: it cannot be read") from error
+    tree = trees[0] if len(trees) == 1 else None
+    given = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
+    if tree is None or given != {"expressions"} or len(tree.expressions) != 1:
+        raise SqlError(f"{_wrong(expression)}: it is more than that")
+    inner: exp.Expr = tree.expressions[0]
+    if not isinstance(inner, exp.Paren):
+        raise SqlError(f"{_wrong(expression)}: it is more than that")
+    return inner
 
 
 def barred(sql: str, tables: Sequence[str], catalog: Catalog) -> str:

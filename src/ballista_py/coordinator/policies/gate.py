@@ -94,6 +94,8 @@ class Gate:
             views = {name: one for name, one in view.sql_views.items() if rights.may("select", name)}
             found = _Seen(view.catalog, view.sql_views, catalog, views)
             with self._lock:
+                for old in [known for known, one in self._seen.items() if one.base is not view.catalog]:
+                    del self._seen[old]  # they may be large
                 self._seen[key] = found
                 while len(self._seen) > MAX_CATALOGS:
                     self._seen.popitem(last=False)

@@ -157,6 +157,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             },
             routes=partial(_http_routes, ground, core, answers),
             statements=links.flight.calls,
+            require_figures=partial(tools.gate.require_operator, "to see all figures"),
             parts=scheduler_parts(ground, core, links.histories, links.reports, lambda: services.jobs.service),
         )
         answers.services = services  # last: who is answered here finds every port

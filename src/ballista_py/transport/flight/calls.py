@@ -312,7 +312,7 @@ class OpenCalls:
             self.__len__,
         )
         call.context.work.limit_to(self._time_limit_ms)
-        call.context.work.is_viewer = who.kind == "viewer"
+        call.context.work.is_viewer = who.kind in ("viewer", "anyone")
         with self._lock:
             if self._closing:
                 raise TryLater("the node is shutting down: ask another one")
