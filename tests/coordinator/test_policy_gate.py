@@ -32,8 +32,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("email", pa.st
 POLICIES = Policies(
     operators=("ops",),
     grants=(
-        TableGrant(to=("staff",), may=("select",), tables=("orders", "notes", "seen")),
+        TableGrant(to=("staff",), may=("select",), tables=("orders", "notes", "seen", "mine")),
         TableGrant(to=("staff",), may=("insert", "change", "create"), tables=("notes", "mine", "seen", "view")),
+        TableGrant(to=("staff",), may=("create",), tables=("blind",)),
         TableGrant(to=("*",), may=("select",), tables=("public",)),
     ),
     rows=(RowFilter(tables=("orders",), where="region = current_user()", spares=("audit",)),),
@@ -188,6 +189,8 @@ def test_an_older_copy_of_policies_or_none_opens_nothing(cluster):
         cluster.clock.now_ms += LOOK_MS
         with pytest.raises((DocumentLost, DocumentOlder)):
             cluster.seen(STAFF, gate)
+        with pytest.raises(DocumentLost):
+            cluster.seen(STAFF, cluster.scheduler())
         with working(client_work(OPS)), pytest.raises(BallistaError):
             gate.require("change", "notes")
 
@@ -241,6 +244,7 @@ DENIED = (
     "insert into orders values (1, 'a', 'b')", "insert into secrets values (1, 'a', 'b')", "update orders set id = 2",
     "delete from orders where id = 1", "truncate orders", "drop table orders", "alter table orders rename to mine",
     "alter table secrets rename to mine", "alter table mine rename to orders",
+    "alter table blind rename to mine",
     "insert into public values (1, 'a', 'b')",
     "create or replace view seen as select * from orders", "drop view seen", "create view notes as select 1 as one",
     "alter table notes rename to mine", "create table mine (like secrets)", "comment on table secrets is 'x'",
