@@ -454,9 +454,9 @@ def test_spark_reads_nothing_of_which_something_is_hidden(clients):
             clients["anna"].sql("select * from orders", engine=engine)
 
 
-def over_http(cluster, name, path, body=None, method=None):
+def over_http(cluster, name, path, body=None, method=None, url=None):
     request = urllib.request.Request(
-        f"{cluster.http_url('scheduler-1')}{path}", data=None if body is None else body.encode(), method=method,
+        url or f"{cluster.http_url('scheduler-1')}{path}", data=None if body is None else body.encode(), method=method,
         headers={"Authorization": f"Bearer {TOKENS[name]}", "Content-Type": "text/plain"},
     )  # fmt: skip
     try:
@@ -464,6 +464,13 @@ def over_http(cluster, name, path, body=None, method=None):
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def test_figures_are_for_operators(cluster):
+    assert over_http(cluster, "root", "", url=cluster.status_url("scheduler-1", metrics=True))[0] == 200
+    status, said = over_http(cluster, "anna", "", url=cluster.status_url("scheduler-1", metrics=True))
+    assert status == 400
+    assert "orders" not in said
 
 
 def test_http_decides_as_flight_does(cluster, clients):
