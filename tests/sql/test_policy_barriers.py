@@ -10,6 +10,7 @@ import pytest
 from attrs import evolve
 
 from ballista_py.engines.polars.engine import PolarsEngine
+from ballista_py.engines.polars.plan import translate
 from ballista_py.errors import BallistaError, SqlError
 from ballista_py.partitions.policies import ColumnMask, Policies, RowFilter
 from ballista_py.sql.barriers import barred, barrier_of, require_row_expression, said_of, shown_spec
@@ -231,6 +232,19 @@ def test_polars_keeps_it_too_or_refuses(guarded):
                 assert difference(found, other.single(sql), ordered=False) is None, sql
     assert done >= 2
     assert "LEAK" not in refused
+
+
+def test_polars_optimizer_has_a_step_between_that_it_does_not_enter():
+    import polars as pl
+
+    rows = pa.table({"id": [1, 2, 3], "a": [1, 2, 3]})
+    with closing(PolarsEngine()) as engine:
+        text = 'WITH "w" AS (SELECT id, a FROM "w" WHERE (id <> 1) OFFSET 0) SELECT id FROM w WHERE a + 1 > 2'
+        plan = translate(
+            engine._binder.plan(text, {"w": rows.schema}), {"w": pl.from_arrow(rows).lazy()}
+        ).explain()
+    above, below = plan.split("OPAQUE_PYTHON")
+    assert (above.count("FILTER"), below.count("FILTER")) == (1, 1), plan
 
 
 def test_an_expression_of_a_policy_that_fails_hides_the_row_and_its_error(guarded):
