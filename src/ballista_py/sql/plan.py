@@ -37,7 +37,8 @@ class Catalog:
 
     `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
     nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why. `barriers` are
-    queries that give what the client sees of a table of that name, of which he does not see all (`sql.barriers`).
+    queries that give what the client sees of a table of that name, of which he does not see all (`sql.barriers`). One
+    `of_client` is what one client sees.
     """
 
     tables: Mapping[str, TableSpec]
@@ -46,6 +47,7 @@ class Catalog:
     sizes: Mapping[str, TableSizes] = Factory(dict)
     left_out: Mapping[str, str] = Factory(dict)
     barriers: Mapping[str, str] = Factory(dict)
+    of_client: bool = False
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
     @property

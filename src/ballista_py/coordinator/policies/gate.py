@@ -126,6 +126,7 @@ class Gate:
             sizes={n: size for n, size in catalog.sizes.items() if n in tables and n not in barriers},
             left_out=left_out,
             barriers=barriers,
+            of_client=True,
         )
 
     def _policies(self, least: int) -> Policies | None:

@@ -32,7 +32,8 @@ MAX_REMEMBERED_CHARACTERS = 16_384
 MAX_REMEMBERED_BYTES = 64 << 20
 BYTES_PER_CHARACTER = 400  # of a text that is kept as a tree
 LEAST_BYTES = 2_048
-MAX_CATALOGS = 8  # the newest as clients see it, and those without broadcasts of statements that are planned again
+MAX_CATALOGS = 2  # the newest, and the one without broadcasts of a statement that is planned again
+MAX_CLIENTS_CATALOGS = 8  # where clients see otherwise
 
 
 @frozen(kw_only=True)
@@ -133,7 +134,8 @@ class Plans:
         if self._catalogs and self._catalogs[-1] is catalog:
             return
         others = [other for other in self._catalogs if other is not catalog]
-        dropped = others[: 1 - MAX_CATALOGS]
+        most = MAX_CLIENTS_CATALOGS if any(one.of_client for one in (catalog, *others)) else MAX_CATALOGS
+        dropped = others[: 1 - most]
         self._catalogs = (*others[len(dropped) :], catalog)
         if dropped:
             kept = set(map(id, self._catalogs))
