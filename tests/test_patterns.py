@@ -54,7 +54,9 @@ PUT_TOGETHER = {
     "engines/duckdb/errors.py": 2,
     "node/app_values.py": 2,
     "node/status/tasks.py": 1,
+    "spark/elsewhere.py": 2,  # names of hosts
     "spark/layout.py": 1,
+    "spark/on_workers.py": 2,  # words that our own tasks say first
     "spark/reasons.py": 2,
     "spark/statements.py": 1,
     "sql/bind/now.py": 1,

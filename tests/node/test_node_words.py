@@ -21,6 +21,7 @@ VALUES = {
     "otlp_metrics_table": "figures",
     "memory_limit": "4GB",
     "otlp_endpoint": "http://127.0.0.1:4317",
+    "spark_master": "spark://127.0.0.1:7077",
 }
 FILES = {"config", "app"}
 TOGETHER = [name for name in OPTIONS if name.startswith(("node_mtls_", "flight_tls_")) and "removed" not in name]

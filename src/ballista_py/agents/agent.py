@@ -17,11 +17,17 @@ from ballista_py.transport.table_read.messages import MAX_SLICES_BYTES, PACKAGE,
 
 @frozen(kw_only=True)
 class ReadSource:
-    """How the cluster of a read job is reached: by any of its schedulers."""
+    """How the cluster of a read job is reached: by any of its schedulers.
+
+    It can be pickled, with the token in it: what workers are sent is as secret as that is.
+    """
 
     url: str
     token: Secret | None = field(default=None, repr=False)
     tls: Tls | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _source, (self.url, None if self.token is None else self.token.reveal(), self.tls)
 
     def pool(self, runtime: Runtime, *, of_nodes: bool = False) -> FlightPool:
         """Connections; those to Servers show no token, because tickets are all that these ask for."""
@@ -31,6 +37,10 @@ class ReadSource:
     def addresses(self) -> list[str]:
         """The addresses of schedulers."""
         return [str(Address.parse(part)) for part in self.url.split(",")]
+
+
+def _source(url: str, token: str | None, tls: Tls | None) -> ReadSource:
+    return ReadSource(url=url, token=None if token is None else Secret(token), tls=tls)
 
 
 class Agent:

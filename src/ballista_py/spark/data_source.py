@@ -82,6 +82,10 @@ class BallistaDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns, as the cluster has them now. Raises `ConfigError` for a type that Spark does not have."""
         asked = self.asked
+        if "path" in asked:
+            raise ConfigError(
+                "the format 'ballista' reads no path: load() takes none, name a 'table' or a 'query'"
+            )
         found = schema_of_read(asked["url"], asked.get("query"), **_what(asked, asked.get("filter", "")))
         return _spark_schema(changes_schema(found) if asked.get("changes") == ALL else found)
 
@@ -154,7 +158,10 @@ class BallistaReader(DataSourceReader):
         job = _begun(self.asked, " AND ".join(self.conditions), _number(self.asked, "lease") or LEASE_S)
         if _spark_schema(job.schema) != self.columns:
             job.close()
-            raise ConfigError("the table was altered since the columns of the dataframe were told: load it again")
+            raise ConfigError(
+                "the columns of the dataframe are not those that the cluster gives: the table was altered since, or "
+                "schema() said others; load it again, without schema()"
+            )
         if job.remainder is not None:
             return [TaskPart(0, job.partitions, job.given, job.remainder, job.relation)]
         parts: list[InputPartition] = [TaskPart(one.number, (one,), job.given) for one in job.partitions]
@@ -202,6 +209,8 @@ def _checked(asked: dict[str, str]) -> dict[str, str]:
         raise ConfigError("the options 'columns' and 'filter' are for a table: write them into the query")
     if ("table" in asked) == ("query" in asked):
         raise ConfigError("the format 'ballista' needs one of the options 'table' and 'query'")
+    if "columns" in asked and not _names(asked["columns"]):
+        raise ConfigError("the option 'columns' names no column: leave it away for all of them")
     if asked.get("push", "full") not in PUSHES:
         raise ConfigError(f"the option 'push' is {', '.join(PUSHES)}, not '{asked['push']}'")
     return asked

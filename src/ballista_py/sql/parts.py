@@ -155,6 +155,10 @@ def require_condition(text: str) -> None:
     What cannot be read here is left to whoever reads the statement that it becomes a part of.
 
     >>> require_condition("id > 3 -- few")
+    >>> require_condition("true) OR (true")
+    Traceback (most recent call last):
+    ...
+    ballista_py.errors.SqlError: the filter is more than a condition: write a query
     >>> require_condition("true) UNION SELECT 1 FROM (SELECT 1")
     Traceback (most recent call last):
     ...
@@ -166,7 +170,8 @@ def require_condition(text: str) -> None:
         return
     tree = trees[0] if len(trees) == 1 else None
     given = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
-    if given != {"expressions", "where"}:
+    # Brackets that belong together in the text alone, and not in the statement: `a) OR (b`.
+    if tree is None or given != {"expressions", "where"} or not isinstance(tree.args["where"].this, exp.Paren):
         raise SqlError("the filter is more than a condition: write a query")
 
 

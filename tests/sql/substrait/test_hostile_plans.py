@@ -183,6 +183,16 @@ def test_a_condition_that_cannot_be_is_named(what, made):
         read_plan(data, made.schemas)
 
 
+@pytest.mark.parametrize("place", [-1, -7, 99])
+def test_columns_and_orders_of_fields_that_are_not_there_are_named(made, place):
+    """A negative place is one from the end, to Python."""
+    columns = made.plan(made.project(made.field(place)), ["a"])
+    order = {"sort": {"input": made.read(), "sorts": [{"expr": made.field(place), "direction": 1}]}}
+    for data in (columns, made.plan(order, made.schema.names)):
+        with pytest.raises(InvalidData, match=f"no field {place}"):
+            read_plan(data, made.schemas)
+
+
 def test_relations_that_refer_to_each_other_are_refused(made):
     with pytest.raises(UnsupportedExpression, match="'reference'"):
         read_plan(made.plan({"filter": {"input": {"reference": {"subtreeOrdinal": 0}}}}, ["a"]), made.schemas)

@@ -26,7 +26,14 @@ from ballista_py.state.ownership.catalog_proof import read_catalog
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.stores.store import ConditionalStore, open_store
 from ballista_py.storage.held.seen import forget_dropped
-from ballista_py.storage.upkeep.garbage import MIN_AGE_MS, Garbage, ended_maps, find_garbage, remove_garbage
+from ballista_py.storage.upkeep.garbage import (
+    MAX_WRITE_MS,
+    MIN_AGE_MS,
+    Garbage,
+    ended_maps,
+    find_garbage,
+    remove_garbage,
+)
 from ballista_py.storage.upkeep.repair import find_repairs, require_nobody_alive
 from ballista_py.storage.upkeep.verify import StorageProblem, Verified, history, verify_table
 
@@ -116,7 +123,10 @@ def collect(
     url: Location,
     remove: Annotated[bool, typer.Option("--remove", help="remove what was found; without it nothing is")] = False,
     min_age_minutes: Annotated[
-        float, typer.Option(help="how long ago a file must have been found first", min=0.0, metavar="MINUTES")
+        float,
+        typer.Option(
+            help="how long ago a file must have been found first", min=MAX_WRITE_MS / MINUTE_MS, metavar="MINUTES"
+        ),
     ] = MIN_AGE_MS / MINUTE_MS,
     option: Option = None,
     as_json: Json = False,

@@ -127,10 +127,13 @@ class FieldReader:
                 return found
             segment = segment.struct_field.child
 
-    def field(self, place: int) -> Value:
-        """A field by its place."""
+    def _require_place(self, place: int) -> None:
         if not 0 <= place < len(self.fields):
             raise InvalidData(f"the plan is malformed: there is no field {place} among {len(self.fields)}")
+
+    def field(self, place: int) -> Value:
+        """A field by its place."""
+        self._require_place(place)
         found = self.fields[place]
         if isinstance(found, Unreadable):
             raise UnsupportedExpression("a column of a type of somebody's own is not taken in an expression")
@@ -147,7 +150,11 @@ class FieldReader:
             or one.WhichOneof("reference_type") != "struct_field"
         ):
             return None
-        return None if one.struct_field.HasField("child") else int(one.struct_field.field)
+        if one.struct_field.HasField("child"):
+            return None
+        place = int(one.struct_field.field)
+        self._require_place(place)
+        return place
 
     def keys(self, sorts: Iterable[Any]) -> tuple[Key, ...]:
         """The keys of an order, without those that are the same for every row, or that come again."""
