@@ -82,6 +82,7 @@ def test_each_option_is_known_to_the_plain_reader(name, monkeypatch, tmp_path):
     value = str(tmp_path / f"{name}.yaml") if name in FILES else VALUES.get(name, "1")
     words = [*START, flag(name), *([] if value_type(field_types().get(name, str)) is bool else [value])]
     words += ["--role", "scheduler"] if name == "app" else []
+    words += ["--state-location", f"file://{tmp_path}"] if name == "spark_master" else []  # workers find no memory
     plain = read_plainly(words, {})
     assert plain is not None
     assert plain == by_framework(words, monkeypatch)

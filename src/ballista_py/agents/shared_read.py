@@ -194,7 +194,11 @@ class SharedRead:
             self._renew(now_ms)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Tick until every row was counted, which it returns, or for `timeout` seconds. Raises `SnapshotGone`."""
+        """Tick until every row was counted, which it returns, or for `timeout` seconds. Raises `SnapshotGone`.
+
+        Workers that had asked before are told that nothing is left. One that has not begun yet is told as long as this
+        process listens; after that it takes it for away, and gives up after its patience (two minutes).
+        """
         until_ms = None if timeout is None else self._runtime.monotonic_ms() + timeout * 1e3
         while not self.has_ended:
             if until_ms is not None and self._runtime.monotonic_ms() >= until_ms:
