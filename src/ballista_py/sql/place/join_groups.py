@@ -201,13 +201,29 @@ def _add_left(units: list[Unit], source: Source, placement: Placement, equal: Eq
     if not hosts and len(units) == 1:
         hosts = list(units)
     local = all(_is_plain(conjunct, draft) for conjunct in source.on)
-    if len(hosts) == 1 and local and needed <= hosts[0].aliases:
+    if len(hosts) == 1 and local and needed <= hosts[0].aliases and _may_join_first(hosts[0], source):
         joined = _left_placement(hosts[0].placement, placement, source, equal, draft)
         if not isinstance(joined, Merged):
             hosts[0].sources.append(source)
             hosts[0].placement = joined
             return
     units.append(Unit([source], placement, join="left", on=list(source.on)))
+
+
+def _may_join_first(host: Unit, source: Source) -> bool:
+    """Whether a source may be joined to the unit before the unit itself is joined to what stands left of it.
+
+    `(a LEFT JOIN b) LEFT JOIN c` is `a LEFT JOIN (b LEFT JOIN c)` only if no row of `c` meets one of `a` that has no
+    `b`: if the condition is not true where all columns of `b` are NULL, as `b.x IS NOT DISTINCT FROM c.x` may be.
+    """
+    return host.join == "inner" or any(
+        isinstance(conjunct, exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE)
+        and any(
+            isinstance(side, exp.Column) and side.table in host.aliases
+            for side in (conjunct.this, conjunct.expression)
+        )
+        for conjunct in source.on
+    )
 
 
 def _left_placement(
