@@ -7,9 +7,13 @@ from types import SimpleNamespace
 import psutil
 import pyspark
 import pytest
+from py4j import protocol
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import install_exception_handler
 from pyspark.sql import types
 
 from ballista_py.errors import ConfigError, SqlError
+from ballista_py.spark.reasons import reason_of
 from ballista_py.spark.text.settings import PLAIN_TEXT
 from ballista_py.spark.text.twin import TwinGuard
 
@@ -110,6 +114,28 @@ def test_without_them_the_same_text_means_something_else(plain):
     with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):
         guard.rows(guard.session(), "select `a|z` from `odd name`", ["odd name"])
     assert server.got == []
+
+
+@pytest.fixture(params=["never", "ended", "another"])
+def own_spark(request, monkeypatch):
+    """What this process had of a Spark of its own: after one, py4j asks it what an error of any JVM means."""
+    if request.param != "never":
+        monkeypatch.setattr("py4j.java_gateway.get_return_value", protocol.get_return_value)
+        install_exception_handler()
+    if request.param == "another":
+        request.getfixturevalue("spark")
+    else:
+        monkeypatch.setattr(SparkContext, "_gateway", None)
+        monkeypatch.setattr(SparkContext, "_jvm", None)
+
+
+@pytest.mark.usefixtures("own_spark")
+def test_an_error_is_what_its_own_jvm_says(plain):
+    _, guard = plain
+    for text, said in (("select a + )", "Syntax error"), ("select b from `odd name`", "`b`")):
+        with pytest.raises(Exception) as raised:
+            guard.rows(guard.session(), text, ["odd name"])
+        assert said in reason_of(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from ballista_py.one_line import ends_of
 MAX_REASON_CHARACTERS = 500
 
 _CLASS = r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error|Throwable)"
-_CAUSE = re.compile(rf"^(?:[ \t]*+Caused by: |: )({_CLASS})(?:: (.*))?$", re.MULTILINE)
+# What a parser says begins on the next line.
+_CAUSE = re.compile(rf"^(?:[ \t]*+Caused by: |: )({_CLASS})(?::[ \t]*+\n?(.*))?$", re.MULTILINE)
 _TASK = re.compile(rf"^Job aborted due to stage failure: .*? executor \w+\): (?:{_CLASS}: )?")
 _STOPPED = re.compile(
     r"SparkContext was shut down|stopped SparkContext|SparkContext\.\w+\(\)\" is null|Answer from Java side is empty|"

@@ -135,6 +135,7 @@ class _Jvm:
         with variables_set(JAVA_HOME=home), without_fork():
             try:
                 self.gateway: Any = launch_gateway(_Conf(settings))  # type: ignore[no-untyped-call]
+                _raise_its_own_errors(self.gateway._gateway_client)
                 builder = self.gateway.jvm.org.apache.spark.sql.classic.SparkSession.builder()
                 for name, value in {
                     **settings,
@@ -159,6 +160,25 @@ class _Jvm:
         process.kill()  # it has nothing to finish
         process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _raise_its_own_errors(client: Any) -> None:
+    """Let errors of this JVM be raised as they are.
+
+    A process that had a Spark of its own leaves a hook in py4j for good: it asks *that* Spark what an error of any JVM
+    means, and fails where it has ended.
+    """
+    from py4j import protocol  # type: ignore[import-untyped]
+
+    send = client.send_command
+
+    def send_command(*words: Any, **options: Any) -> Any:
+        answer = send(*words, **options)
+        if isinstance(answer, str) and protocol.is_error(answer)[0]:
+            protocol.get_return_value(answer, client, "the JVM that reads texts", "it")
+        return answer
+
+    client.send_command = send_command
 
 
 def _release_here() -> str:
