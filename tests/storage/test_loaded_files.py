@@ -52,7 +52,7 @@ def world():
 
 def test_rows_at_hand_are_not_read_back(world):
     files, loader, file = world
-    files.stage("t", KEY, ROWS)
+    files.stage("t", [(file, ROWS)])
     files.load("t", [file])
     assert list(loader.loaded.values()) == ["RowsAtHand"]
     assert files.ids("t").keys() == {KEY}
@@ -60,7 +60,7 @@ def test_rows_at_hand_are_not_read_back(world):
 
 def test_what_was_staged_for_a_table_that_was_dropped_is_read_anew(world):
     files, loader, file = world
-    files.stage("t", KEY, ROWS)
+    files.stage("t", [(file, ROWS)])
     files.keep_only({})
     files.prepare("t", ROWS.schema)
     files.load("t", [file])
@@ -79,7 +79,7 @@ def test_a_table_dropped_while_rows_are_staged_gets_none_of_them(world):
         return count
 
     loader.load = drop_meanwhile
-    files.stage("t", KEY, ROWS)
+    files.stage("t", [(file, ROWS)])
     assert loader.loaded == {}
     files.prepare("t", ROWS.schema)
     files.load("t", [file])
@@ -164,7 +164,7 @@ def test_what_was_staged_with_a_loader_that_began_anew_is_read_anew(world, meanw
 
     if meanwhile:
         loader.load = load_meanwhile
-    files.stage("t", KEY, ROWS)
+    files.stage("t", [(file, ROWS)])
     if not meanwhile:
         begin_anew()
     files.prepare("t", ROWS.schema)

@@ -13,6 +13,7 @@ from ballista_py.owner import files as owner_files
 from ballista_py.owner.files import OwnerFiles
 from ballista_py.partitions.conform import conform, require_small_values
 from ballista_py.partitions.spec import PARTITION_COLUMN
+from ballista_py.storage.manifest import DataFile
 from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 
 OLD = dict.fromkeys(range(40), "old")
@@ -166,7 +167,8 @@ def test_what_the_engine_cannot_take_now_is_read_back(filled, monkeypatch, verb,
 def test_what_waits_for_a_decision_stays_loaded_and_what_nobody_decides_is_unloaded(owner):
     files, loaded = owner.writes._files, owner.world.holder.files
     for attempt in ("one", "other"):
-        loaded.stage("t", attempt, pa.Table.from_batches([batch(1)]).select(["k", "v"]))
+        rows = pa.Table.from_batches([batch(1)]).select(["k", "v"])
+        loaded.stage("t", [(DataFile(path=attempt, rows=1, bytes=1), rows)])
         files.done_with(evolve(owner.target(1), attempt=attempt), [attempt])
     files.forget_but({("t", "one")})
     assert owner.staged == {"one"}

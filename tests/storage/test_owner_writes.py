@@ -550,7 +550,8 @@ def test_a_change_leaves_rows_without_a_value_as_they_are_while_new_ones_must_ha
 
 
 def test_rows_for_a_table_that_is_replaced_meanwhile_are_not_staged_and_fail_nothing(world, writes):
-    world.holder.files.stage("t", "other.parquet", pa.table({"k": pa.array([1], pa.int64())}))
+    other = DataFile(path="other.parquet", rows=1, bytes=1)
+    world.holder.files.stage("t", [(other, pa.table({"k": pa.array([1], pa.int64())}))])
     writes.write(target("a", 1), [batch(1, 1)])
     assert world.read((1, 1)) == [1]
 

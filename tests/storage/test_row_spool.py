@@ -32,7 +32,7 @@ def keys(store: MemoryStore, files) -> list[int]:
 )
 def test_rows_of_several_flushes_are_in_files_of_their_own_in_their_order(first):
     store, told = MemoryStore(), []
-    rows = spool(store, max_bytes=1, definition=7, on_file=lambda file, table: told.append((file, table.num_rows)))
+    rows = spool(store, max_bytes=1, definition=7, on_files=told.append)
     rows.add(batch(*first))
     rows.add(batch())
     rows.add(batch((2, 21), (3, 30)))
@@ -45,7 +45,10 @@ def test_rows_of_several_flushes_are_in_files_of_their_own_in_their_order(first)
     written = [file for partition in files.values() for file in partition]
     assert len({file.path for file in written}) == len(written) == 4
     assert {file.definition for file in written} == {7}
-    assert sorted((file.path, rows) for file, rows in told) == sorted((file.path, file.rows) for file in written)
+    assert [len(together) for together in told] == [2, 2]
+    assert sorted((file.path, table.num_rows) for together in told for file, table in together) == sorted(
+        (file.path, file.rows) for file in written
+    )
 
 
 def test_files_are_written_as_soon_as_there_is_as_much_as_was_said_and_not_before():

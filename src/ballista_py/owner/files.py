@@ -29,6 +29,7 @@ from ballista_py.storage.upkeep.garbage import MAX_WRITE_MS
 from ballista_py.transport.flight.commands import PARTITION_COLUMN, WriteTarget
 
 ATTEMPTS = 3
+TOGETHER_BYTES = 16 << 20  # of rows that are loaded at once
 SMALL_ROWS = 10_000  # of a file that is asked together with others, and put anew whatever changes
 Streams: TypeAlias = Mapping[str, pa.Table] | None
 
@@ -81,17 +82,23 @@ class OwnerFiles:
         Raises what `read_data_file` raises, and `DocumentUnreadable` for one that has other rows than it is said to.
         """
 
-        def one(file: DataFile) -> None:
+        def one(file: DataFile) -> tuple[DataFile, pa.Table]:
             rows = read_data_file(self._store, file, table.schema)
             if rows.num_rows != file.rows:
                 raise DocumentUnreadable(
                     f"data file '{file.path}' holds {rows.num_rows} rows instead of {file.rows}", file=file.path
                 )
-            self._holder.files.stage(table.name, file.path, rows)
+            return file, rows
 
+        read: list[tuple[DataFile, pa.Table]] = []
         try:
-            for _ in self._map(one, files):
-                pass
+            for found in self._map(one, files):
+                read.append(found)
+                if sum(rows.nbytes for _, rows in read) >= TOGETHER_BYTES:
+                    self._holder.files.stage(table.name, read)
+                    read = []
+            if read:
+                self._holder.files.stage(table.name, read)
         except BaseException:
             self._holder.files.unstage(table.name, [file.path for file in files])
             raise
@@ -268,7 +275,7 @@ class OwnerFiles:
             file_format=table.file_format,
             max_bytes=self._spool_bytes,
             definition=table.definition,
-            on_file=lambda file, rows: self._holder.files.stage(table.name, file.path, rows),
+            on_files=lambda files: self._holder.files.stage(table.name, files),
             figures=self.figures,
             table=table.name,
         )

@@ -29,7 +29,7 @@ MAX_RUNS = 4_096
 
 Part: TypeAlias = tuple[int, pa.Table]
 RunAll = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-OnFile = Callable[[DataFile, pa.Table], None]
+OnFiles = Callable[[Sequence[tuple[DataFile, pa.Table]]], None]
 
 
 def spool_bytes(max_bytes: int) -> int:
@@ -45,8 +45,8 @@ class RowSpool:
     """Takes batches of a table whose last column is the partition, and gives the files that hold them.
 
     `schema` is that of the table by its `definition`, `file_format` the form of the files. `run_all` works as `map`.
-    `on_file` is told of each file that was written, with its rows, from the threads of `run_all`, and `figures` how
-    large it is, as one of the `table`. Files lie `below` that prefix, where one is given. Not for several threads.
+    `on_files` is told of files that were written together, with their rows, and `figures` how large each of them is,
+    as one of the `table`. Files lie `below` that prefix, where one is given. Not for several threads.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RowSpool:
         *,
         file_format: str = "parquet",
         max_bytes: int = SPOOL_BYTES,
-        on_file: OnFile | None = None,
+        on_files: OnFiles | None = None,
         definition: int = 0,
         figures: Figures = UNSEEN,
         table: str = "",
@@ -72,7 +72,7 @@ class RowSpool:
         self._run_all = run_all
         self._format = file_format
         self._max_bytes = max_bytes
-        self._on_file = on_file
+        self._on_files = on_files
         self._definition = definition
         self._figures = figures
         self._table = table
@@ -130,8 +130,6 @@ class RowSpool:
                 took_ms = self._runtime.monotonic_ms() - began_ms
                 self._figures.add("dataset_acceleration_snapshot_write_bytes", file.bytes, table=self._table)
                 self._figures.record("dataset_acceleration_snapshot_write_duration_ms", took_ms, table=self._table)
-                if self._on_file is not None:
-                    self._on_file(file, part[1])
             except Exception as error:
                 self._figures.add("dataset_acceleration_snapshot_write_failures", table=self._table)
                 return error
@@ -139,10 +137,15 @@ class RowSpool:
 
         # All of them come to their end first, so that nothing is left to do when one failed.
         written = list(zip(parts, self._run_all(write, parts), strict=True))
-        for (partition, _), file in written:
+        done: list[tuple[DataFile, pa.Table]] = []
+        for (partition, rows), file in written:
             if isinstance(file, Exception):
                 raise file
             self._files.setdefault(partition, []).append(file)
+            done.append((file, rows))
+        if self._on_files is not None:
+            require_wanted()
+            self._on_files(done)
 
 
 def _by_partition(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:

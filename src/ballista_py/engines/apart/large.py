@@ -53,6 +53,15 @@ class LargeByFile:
         if of in self._files:
             self._files[file_id] = self._files[of]
 
+    def said(self, file_id: int) -> dict[str, dict[int, int]]:
+        """What is kept of a file, as plain values."""
+        return {name: dict(values.counts) for name, values in self._files.get(file_id, {}).items()}
+
+    def restore(self, file_id: int, said: Mapping[str, Mapping[int, int]]) -> None:
+        """Keep of a file what was said of it."""
+        if said:
+            self._files[file_id] = {name: LargeValues(dict(counts)) for name, counts in said.items()}
+
     def forget(self, file_id: int) -> None:
         """Keep nothing of a file."""
         self._files.pop(file_id, None)

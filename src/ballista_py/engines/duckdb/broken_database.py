@@ -7,6 +7,7 @@ database in it, the attached one, and no other.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import TypeVar
@@ -21,6 +22,12 @@ MAX_REMEMBERED = 256
 SUSPECT_MS = 600_000.0
 BROKE = ("INTERNAL Error", "FATAL Error")
 INVALIDATED = "has been invalidated"
+# At the beginning: anywhere else it may be what a statement says.
+DAMAGED = (
+    r"(?:(?:IO |Data Corruption )?Error: )?"
+    r"(?:Corrupt database file: computed checksum|Could not read enough bytes from file)"
+)
+_DAMAGE = re.compile(DAMAGED)
 
 
 def is_broken(connection: duckdb.DuckDBPyConnection, look: str = "select 1") -> bool:
@@ -33,6 +40,11 @@ def is_broken(connection: duckdb.DuckDBPyConnection, look: str = "select 1") -> 
     except duckdb.Error as error:  # without the word it is closed
         return INVALIDATED in str(error)
     return False
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether what lies in a database file is not what was written there: cut, or other than its checksum says."""
+    return _DAMAGE.match(str(error)) is not None
 
 
 class Offenders:

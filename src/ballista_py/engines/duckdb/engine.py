@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from weakref import finalize
@@ -34,10 +34,12 @@ from ballista_py.engines.apart.large import (
 )
 from ballista_py.engines.apart.workers import Workers
 from ballista_py.engines.duckdb.binder import explain_error
-from ballista_py.engines.duckdb.broken_database import Offenders, is_broken
+from ballista_py.engines.duckdb.broken_database import Offenders, is_broken, is_damage
 from ballista_py.engines.duckdb.errors import BEGINS_ANEW, translate
 from ballista_py.engines.duckdb.freed import GivesBackFreed
 from ballista_py.engines.duckdb.guard import GuardedSelect
+from ballista_py.engines.duckdb.kept_file import KeptFolder, not_used
+from ballista_py.engines.duckdb.kept_tables import KeptTables
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
@@ -45,7 +47,7 @@ from ballista_py.engines.duckdb.tables import HeldTables
 from ballista_py.engines.duckdb.types import ColumnLists, quoted
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
-from ballista_py.errors import BallistaError, ConfigError, NotOwner, TryLater, named
+from ballista_py.errors import BallistaError, ConfigError, DocumentUnreadable, NotOwner, TryLater, named
 from ballista_py.runtime import Runtime, SystemRuntime
 from ballista_py.storage.formats.deletion_vector import Places
 from ballista_py.storage.formats.files import Loadable
@@ -54,6 +56,7 @@ from ballista_py.work import current_client, stopped_by
 _DATABASE_FILE = "engine{begun}.duckdb"
 _SPILL_FOLDER = "spill"
 OPEN_AGAIN_MS = 1_000.0
+SETTLES_MS = 10_000.0  # after which a file that was kept is not what ends the process
 # DuckDB makes 10 MiB of an answer ahead and counts none of it. Saying so takes 0.1 ms.
 _LITTLE = "set streaming_buffer_size = '256KiB'"
 
@@ -65,13 +68,15 @@ _log = logging.getLogger(__name__)
 class DuckDBEngine(LoadedEngine):
     """An `Engine` on one DuckDB database, in memory or in a file of `folder`. Safe to share between threads.
 
-    `folder` holds nothing that outlives the engine: what an earlier one left there is removed. `memory_limit` is
+    `folder` holds nothing that outlives the engine, and what an earlier one left there is removed; unless a `keeper` is
+    named, whose rows the next engine there gives back by `take_back`. One process at a time has such a folder.
+    `memory_limit` is
     DuckDB's text (`"4GB"`); beyond it DuckDB spills to `temp_directory` (default: inside `folder`, or a temporary
     folder), and beyond `max_spill_bytes` there the query fails with `MergeTooLarge`. Without `keeps_order` the
     batches of a query without ORDER BY may come in any order, which is about
     a third faster on large results.
 
-    Raises `ConfigError` for options that DuckDB refuses.
+    Raises `ConfigError` for options that DuckDB refuses, and for a folder that another process keeps rows in.
 
     >>> engine = DuckDBEngine()
     >>> [batch.to_pydict() for batch in engine.query("select 41 + 1 as answer").batches()]
@@ -90,11 +95,12 @@ class DuckDBEngine(LoadedEngine):
         keeps_order: bool = True,
         workers: Workers | None = None,
         runtime: Runtime | None = None,
+        keeper: str = "",
     ) -> None:
         self._runtime = runtime or SystemRuntime()
         self._folder = folder
-        if folder is not None:
-            _prepare_folder(folder)
+        self._keeper = keeper
+        self._kept = None if folder is None else _prepared_folder(folder, keeps=bool(keeper))
         self._home = folder or tempfile.mkdtemp(prefix="ballista-engine-")
         if folder is None:  # also when nobody closes the engine
             self._remove_home = finalize(self, shutil.rmtree, self._home, ignore_errors=True)
@@ -110,7 +116,8 @@ class DuckDBEngine(LoadedEngine):
         if workers is not None and memory_limit is not None:
             self._freed = GivesBackFreed(workers.own_bytes, workers.max_bytes, memory_limit, self._runtime)
         self._lost = False  # the database was broken, and no other is open yet
-        self._opens_ms = 0.0
+        self._damaged = False  # what lies in its file
+        self._opens_ms = self._settles_ms = 0.0
         try:
             self._root, self._tables = self._opened(0)
         except duckdb.Error as error:
@@ -121,12 +128,31 @@ class DuckDBEngine(LoadedEngine):
         self._offenders = Offenders(self._runtime)
 
     def _opened(self, begun: int) -> tuple[duckdb.DuckDBPyConnection, HeldTables]:
-        """A database without tables, of files that no earlier one has."""
+        """A database without tables, of files that no earlier one has; or of those that an earlier process has kept."""
+        if self._kept is None:
+            file = self._folder and os.path.join(self._folder, _DATABASE_FILE.format(begun=begun or ""))
+            return self._open(begun, lambda root: HeldTables(root, self._runtime, file))
+        found = None if begun else self._kept.found()
+        self._settles_ms = self._runtime.monotonic_ms() + SETTLES_MS
+        if found is not None:
+            try:
+                return self._open(begun, partial(self._keep, found))
+            except (duckdb.Error, DocumentUnreadable, OSError) as error:
+                not_used(error)
+        path = self._kept.fresh()
+        self._kept.clear()
+        return self._open(begun, partial(self._keep, path))
+
+    def _keep(self, path: str, root: duckdb.DuckDBPyConnection) -> HeldTables:
+        return KeptTables(root, self._runtime, path, self._keeper)
+
+    def _open(
+        self, begun: int, tables_in: Callable[[duckdb.DuckDBPyConnection], HeldTables]
+    ) -> tuple[duckdb.DuckDBPyConnection, HeldTables]:
         spill = os.path.join(self._home, f"{_SPILL_FOLDER}{begun or ''}")
-        file = _DATABASE_FILE.format(begun=begun or "")
         root = duckdb.connect(":memory:", config={"temp_directory": spill, **self._options})
         try:
-            tables = HeldTables(root, self._runtime, self._folder and os.path.join(self._folder, file))
+            tables = tables_in(root)
             root.execute(LOCKDOWN)
             if self._max_spill_bytes is not None:  # DuckDB forgets it when it is given on connecting
                 root.execute(
@@ -149,18 +175,19 @@ class DuckDBEngine(LoadedEngine):
             self._freed.tick(self._root)
         super().watch()
         self._note_endless()
-        if self._closed or not (self._lost or is_broken(self._root) or self._tables.is_broken()):
+        is_lost = self._lost or self._damaged
+        if self._closed or not (is_lost or is_broken(self._root) or self._tables.is_broken()):
             return
         now_ms = self._runtime.monotonic_ms()
         if not self._lost:
             _log.error("engine_begins_anew")
-            self._lost = True
+            self._lost, self._damaged = True, False
             with suppress(duckdb.Error):  # queries under way have cursors of their own
                 self._root.close()
         elif now_ms < self._opens_ms:
             return
         self._opens_ms = now_ms + OPEN_AGAIN_MS
-        if self._folder is not None:  # the room of the old one is wanted for the next
+        if self._folder is not None and self._kept is None:  # the room of the old one is wanted for the next
             _remove_databases(self._folder)
         try:
             self._root, self._tables = self._opened(self.begun + 1)
@@ -221,7 +248,7 @@ class DuckDBEngine(LoadedEngine):
             with stopped_by(cursor.interrupt):
                 return self._tables.places(cursor, table, file_id, sql)
         except BaseException as error:
-            self._offenders.note(sql, client, error)
+            self._note_failed(sql, client, error)
             raise _raised(error, sql, (), partial(explain_error, cursor, sql)) from None
         finally:
             cursor.close()
@@ -232,7 +259,28 @@ class DuckDBEngine(LoadedEngine):
         Loads wait meanwhile (half a second for 64 MB), queries go on.
         """
         self._require_open()
-        self._tables.tidy()
+        with self._named_errors():
+            self._tables.tidy()
+        if self._kept is not None and self._runtime.monotonic_ms() >= self._settles_ms:
+            self._kept.settle()
+
+    def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
+        """Note what tells loaded files from every other file there is, for `take_back` in the next process."""
+        self._tables.keep_as(table, marks)
+
+    def kept(self, table: str) -> Collection[str]:
+        """The marks of the files whose rows an earlier process has kept, and that nobody has asked for yet."""
+        return () if self._lost else self._tables.kept(table)
+
+    def take_back(self, table: str, marks: Mapping[int, str]) -> set[int]:
+        """Make the rows of files readable by their new ids that an earlier process loaded and kept under these marks.
+
+        Those of which there are rows; the others are to be loaded."""
+        self._require_open()
+        if self._lost:
+            return set()
+        with self._named_errors():
+            return self._tables.take_back(table, marks)
 
     def query(
         self,
@@ -255,7 +303,7 @@ class DuckDBEngine(LoadedEngine):
             statement.is_apart(given.schemas) or self._offenders.may_break(sql, client) or way.apart
         ):
             return self._query_apart(sql, statement, scans, streams, largest, given.largest)
-        failed = partial(self._offenders.note, sql, client)
+        failed = partial(self._note_failed, sql, client)
         cursor = self._cursor()
         sources = [
             StreamSource(name, stream, scanned_once=name in statement.once)
@@ -281,7 +329,16 @@ class DuckDBEngine(LoadedEngine):
         self._runs(query, takes_much=statement.gathers or bool(given.largest))
         return query
 
+    def _note_failed(self, sql: str, client: str, error: BaseException) -> None:
+        self._note_damage(error)
+        self._offenders.note(sql, client, error)
+
+    def _note_damage(self, error: BaseException) -> None:
+        """Have the next look begin anew if what lies in the file is not what was written there."""
+        self._damaged = self._damaged or is_damage(error)
+
     def _named(self, error: Exception) -> BaseException:
+        self._note_damage(error)
         return translate(error, "") if isinstance(error, duckdb.Error) else named(error)
 
     def _way(
@@ -354,10 +411,11 @@ class DuckDBEngine(LoadedEngine):
                 found = found or f"SELECT {quoted(ROW_NUMBER)} FROM {quoted(table)}"
                 with stopped_by(cursor.interrupt):
                     rows = self._tables.large_rows(cursor, table, file_ids, names, found)
+                rows.failed = self._note_damage
                 rows.schema = with_largest(rows.schema, large.largest)
                 return rows
             prefix, relation = self._tables.bind(cursor, {table: file_ids}, sql)
-            return DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), [], prefix)
+            return DuckDBQuery(sql, cursor, relation, self._binder.schema(relation), [], prefix, self._note_damage)
         except BaseException as error:
             cursor.close()
             raise _raised(error, sql, [], lambda: "") from None
@@ -365,10 +423,15 @@ class DuckDBEngine(LoadedEngine):
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
         super().close()
+        if not (self._lost or self._damaged):
+            self._tables.close()
         self._root.close()
         self._clean_up()
 
     def _clean_up(self) -> None:
+        if self._kept is not None:
+            self._kept.settle()
+            self._kept.close()
         if self._folder is None:
             self._remove_home()
         else:
@@ -385,13 +448,15 @@ def spill_bytes(folder: str, most: int) -> int:
     return min(most, shutil.disk_usage(folder).free // 2)
 
 
-def _prepare_folder(folder: str) -> None:
-    """Make the folder, and remove what an earlier engine left there."""
+def _prepared_folder(folder: str, *, keeps: bool) -> KeptFolder | None:
+    """Make the folder, and remove what an earlier engine left there, but for rows that are kept."""
     try:
         os.makedirs(folder, exist_ok=True)
+        kept = KeptFolder(folder) if keeps else None
         _remove_leftovers(folder)
     except OSError as error:
         raise ConfigError(f"engine folder '{folder}' cannot be used: {error.strerror}") from error
+    return kept
 
 
 def _remove_leftovers(folder: str) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ballista_py.engines.apart.frames import FAILED
-from ballista_py.engines.duckdb.broken_database import INVALIDATED
+from ballista_py.engines.duckdb.broken_database import DAMAGED, INVALIDATED
 from ballista_py.errors import BallistaError, MergeTooLarge, NotOwner, SqlError, TransportError, named
 from ballista_py.one_line import ends_of
 from ballista_py.sql.own_words import NO_ROW_ID
@@ -56,6 +56,7 @@ _BY_KIND: list[tuple[re.Pattern[str], Callable[[], BallistaError]]] = [
         re.compile(rf"(?:FATAL|IO|TransactionContext) Error.*{INVALIDATED}", re.DOTALL),
         lambda: NotOwner(BEGINS_ANEW),
     ),
+    (re.compile(DAMAGED), lambda: NotOwner(BEGINS_ANEW)),
     (re.compile("Connection Error: Connection (?:has )?already (?:been )?closed"), lambda: NotOwner(BEGINS_ANEW)),
     (
         re.compile("IO Error.*(?:No space left on device|Disk quota exceeded|File too large)", re.DOTALL),

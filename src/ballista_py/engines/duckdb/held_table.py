@@ -1,7 +1,8 @@
 """One native table behind the loaded files: which of its rows are whose.
 
 Each row carries a tag: a label, and its place in its data file. A file has the rows of one label, until another one is
-derived from it that lacks some: those rows get a label of their own then, which the former file has, too.
+derived from it that lacks some: those rows get a label of their own then, which the former file has, too. What an
+earlier process has left is known by the marks of its files, until somebody gives them ids.
 
 The rows of data files on their way into a native table: each tagged, counted and measured.
 """
@@ -16,6 +17,7 @@ import pyarrow as pa
 from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.errors import translate
+from ballista_py.engines.duckdb.kept_list import KeptRows, KeptTable
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
@@ -45,6 +47,7 @@ class TaggedRows:
         self._files = files
         self._labels = labels
         self._counts = counts
+        self.bytes = 0
         self.large = LargeByFile()
 
     @property
@@ -61,6 +64,7 @@ class TaggedRows:
                 for places, batch in file.numbered(self._schema):
                     tag = pa.array(tags(self._labels[file.file_id], places))
                     self._counts[file.file_id] += batch.num_rows
+                    self.bytes += batch.nbytes
                     self.large.note(file.file_id, batch)
                     yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
         except GeneratorExit:  # nobody reads on, which is no error of the rows
@@ -79,7 +83,8 @@ FIRST_GONE = 1 << 30  # of labels of rows that are gone from some file: apart fr
 class HeldTable:
     """One native table. `name` is its quoted, qualified name; `rows` counts the rows of each loaded file.
 
-    `labels` are those of each loaded file. Changed by one thread at a time.
+    `labels` are those of each loaded file, `marks` tell some of them from every other file there is. Those that nobody
+    has given an id yet have one below 0, by their mark in `waiting`. Changed by one thread at a time.
     """
 
     def __init__(self, name: str, schema: pa.Schema) -> None:
@@ -88,6 +93,8 @@ class HeldTable:
         self.columns = ", ".join(quoted(column) for column in schema.names)
         self.rows: dict[int, int] = {}
         self.labels: dict[int, frozenset[int]] = {}
+        self.marks: dict[int, str] = {}
+        self.waiting: dict[str, int] = {}
         self.large = LargeByFile()
         self._last_label, self._last_gone = 0, FIRST_GONE
         self._all: list[int] | None = None  # labels, in order; None after a change
@@ -123,12 +130,60 @@ class HeldTable:
             raise SchemaMismatch(f"table '{table}' has {what}", table=table)
         return cls(name, schema)
 
+    @classmethod
+    def restored(cls, name: str, kept: KeptTable) -> tuple[HeldTable, set[int]]:
+        """The native table as it was kept, every file in it waiting; and those that nobody can ask for."""
+        made, lost = cls(name, kept.schema), set()
+        made._last_label, made._last_gone = kept.last_label, kept.last_gone
+        for number, file in enumerate(kept.files, 1):
+            made.rows[-number], made.labels[-number] = file.rows, file.labels
+            made.large.restore(-number, file.large)
+            if file.mark and file.mark not in made.waiting:
+                made.marks[-number] = file.mark
+                made.waiting[file.mark] = -number
+            else:
+                lost.add(-number)
+        return made, lost
+
+    def kept(self, native: str, name: str) -> KeptTable:
+        """The native table as it is, for the list of what is kept."""
+        return KeptTable(
+            native=native,
+            name=name,
+            schema=self.schema,
+            last_label=self._last_label,
+            last_gone=self._last_gone,
+            files=tuple(
+                KeptRows(
+                    mark=self.marks.get(file_id, ""),
+                    rows=self.rows[file_id],
+                    labels=labels,
+                    large=self.large.said(file_id),
+                )
+                for file_id, labels in self.labels.items()
+            ),
+        )
+
+    def take_back(self, marks: Mapping[int, str]) -> set[int]:
+        """Give files that wait the ids under which they are asked for by their marks; which of the ids have rows."""
+        found = set()
+        for file_id, mark in marks.items():
+            before = self.waiting.pop(mark, None)
+            if before is not None:
+                self.rows[file_id], self.labels[file_id] = self.rows.pop(before), self.labels.pop(before)
+                self.marks[file_id] = self.marks.pop(before)
+                self.large.copy(before, file_id)
+                self.large.forget(before)
+                found.add(file_id)
+        return found
+
     def altered(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> HeldTable | None:
         """The same native table with other columns, in one transaction; None, and nothing done, if it cannot be."""
         if not alter_native(connection, self.name, self.schema, schema):
             return None
         made = HeldTable(self.name, schema)
         made.rows, made.labels = self.rows, self.labels
+        made.marks, made.waiting = self.marks, self.waiting
         made._last_label, made._last_gone = self._last_label, self._last_gone
         made.large = self.large.under(schema.names)
         return made
@@ -230,6 +285,9 @@ class HeldTable:
         """Note that files are not loaded any more."""
         for file_id in file_ids:
             del self.rows[file_id], self.labels[file_id]
+            mark = self.marks.pop(file_id, "")
+            if self.waiting.get(mark) == file_id:
+                del self.waiting[mark]
             self.large.forget(file_id)
         self._all = None
 

@@ -6,7 +6,7 @@ though, where rows are asked for by their numbers: so their sizes are asked for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -49,6 +49,10 @@ def measured_rows(rows: int, large: LargeValues) -> int:
     return max(1, step if step < VECTOR_ROWS else rows)
 
 
+def _nobody_asks(_error: BaseException) -> None:
+    return
+
+
 class LargeRows:
     """The rows that `found` (a statement that gives their numbers) names, out of `numbered` (all, with numbers).
 
@@ -69,6 +73,7 @@ class LargeRows:
         self._sizes, self._large = size_sql(schema, large), LargeValues.all_of(large.values())
         self._columns = ", ".join(map(quoted, schema.names))
         self._over = False
+        self.failed: Callable[[BaseException], None] = _nobody_asks  # told how reading failed
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in batches of about 4 MiB. Raises `MergeTooLarge`, and `TransportError` after `release`."""
@@ -81,6 +86,7 @@ class LargeRows:
                 with self._cursor.sql(sql).to_arrow_reader(max(1, end - start)) as reader:
                     yield from (batch for batch in reader if batch.num_rows)
         except (duckdb.Error, OSError, pa.ArrowException) as error:
+            self.failed(error)
             self._require_wanted()
             raise translate(error, sql) from None
         finally:

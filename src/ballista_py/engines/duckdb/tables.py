@@ -8,7 +8,7 @@ was a commit in between. So the list and the snapshot always agree, and a query 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -34,7 +34,7 @@ HELD = "held"  # the schema, or the attached database, of the native tables
 IDLE_MS = 10_000.0
 MIN_LOOSE_BYTES = 16 << 20
 MAX_LOOSE_BYTES = 32 << 20  # in memory until they are packed
-CHECKPOINT_BYTES = 256 << 20  # after which the engine packs by itself, whoever waits for it
+CHECKPOINT_BYTES = 256 << 20  # after which it is packed, whoever waits for it
 
 
 def require_held(schema: pa.Schema, table: str) -> None:
@@ -53,7 +53,7 @@ class HeldTables:
     def __init__(self, root: duckdb.DuckDBPyConnection, runtime: Runtime, file: str | None = None) -> None:
         """Hold the tables in the database file at `file`, or in memory (None)."""
         root.execute(f"create schema {HELD}" if file is None else _attach(file))
-        root.execute(f"create view {HELD}.{_LOOK} as select 1")
+        root.execute(f"create or replace view {HELD}.{_LOOK} as select 1")
         if file is not None:
             # By itself it packs each 16 MiB of rows, and whoever loads some then waits for a quarter of a second.
             root.execute(f"set checkpoint_threshold = '{CHECKPOINT_BYTES >> 20}MiB'")
@@ -82,8 +82,9 @@ class HeldTables:
     def create(self, table: str, schema: pa.Schema) -> None:
         """See `LoadedEngine.create_table`."""
         with self._loading, self._lock:
-            found = self._tables.get(table)
+            found = self._tables.get(table) or self._found(table, schema)
             if found is None:
+                self._touch()
                 self._made += 1
                 name = f"{HELD}.t{self._made}"
                 self._tables[table] = HeldTable.create(self._loader, name, schema, table)
@@ -96,6 +97,7 @@ class HeldTables:
             found = self._tables.get(table)
             if found is None:
                 return False
+            self._touch()
             try:
                 made = found.altered(self._loader, schema)
             except (duckdb.Error, pa.ArrowException) as error:
@@ -112,6 +114,7 @@ class HeldTables:
             found = self._tables.pop(table, None)
             if found is not None:
                 self._commits += 1
+                self._touch()
                 self._loader.execute(f"drop table {found.name}")
 
     def load(self, table: str, files: Sequence[Loadable]) -> int:
@@ -127,6 +130,8 @@ class HeldTables:
             counts, labels = dict.fromkeys(wanted, 0), {file_id: held.new_label() for file_id in wanted}
             stream = TaggedRows(held.schema, list(wanted.values()), labels, counts)
             try:
+                if wanted:
+                    self._touch()
                 loader.execute("begin")
                 if wanted:
                     _insert(loader, held, stream)
@@ -140,7 +145,19 @@ class HeldTables:
                 if stream.error is not None:
                     raise stream.error from None
                 raise _load_error(error, table) from None
+            self._came(stream.bytes)
         return sum(counts.values())
+
+    def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
+        """See `DuckDBEngine.keep_as`."""
+
+    def kept(self, table: str) -> Collection[str]:
+        """See `DuckDBEngine.kept`."""
+        return ()
+
+    def take_back(self, table: str, marks: Mapping[int, str]) -> set[int]:
+        """See `DuckDBEngine.take_back`."""
+        return set()
 
     def derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
         """See `LoadedEngine.derive`."""
@@ -150,6 +167,8 @@ class HeldTables:
             if held is None or of not in held.labels:
                 return False
             self._loose_bytes += gone.nbytes
+            self._loaded_ms = self._runtime.monotonic_ms()
+            self._touch()
             try:
                 self._taker.execute("begin")
                 moved = held.derive(self._taker, of, gone)
@@ -219,15 +238,32 @@ class HeldTables:
         """See `DuckDBEngine.tidy`."""
         with self._loading:
             idle = self._runtime.monotonic_ms() - self._loaded_ms >= IDLE_MS
-            if not self._in_file or self._loose_bytes < (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
-                return
-            try:
-                self._loader.execute(f"checkpoint {HELD}")
-                self._loose_bytes = 0
-            except duckdb.TransactionException:  # somebody reads: the next time will do
-                return
-            except duckdb.IOException as error:
-                raise translate(error, "") from None
+            if self._in_file and self._loose_bytes >= (MIN_LOOSE_BYTES if idle else MAX_LOOSE_BYTES):
+                self._pack()
+
+    def close(self) -> None:
+        """Do what is to be done before the database is closed."""
+
+    def _pack(self) -> bool:
+        """Make a checkpoint; False if somebody is in its way, so that another time will do."""
+        try:
+            self._loader.execute(f"checkpoint {HELD}")
+        except duckdb.TransactionException:
+            return False
+        except duckdb.IOException as error:
+            raise translate(error, "") from None
+        self._loose_bytes = 0
+        return True
+
+    def _touch(self) -> None:
+        """Something is about to change, in the next transaction of those that load."""
+
+    def _came(self, _bytes: int) -> None:
+        """So many bytes of rows were loaded."""
+
+    def _found(self, _table: str, _schema: pa.Schema) -> HeldTable | None:
+        """A table that nobody has made yet, if there is one with these columns."""
+        return None
 
     def unload(self, table: str, file_ids: Iterable[int]) -> None:
         """See `LoadedEngine.unload`."""
@@ -237,10 +273,16 @@ class HeldTables:
             if held is None or not gone:
                 return
             self._commits += 1
-            where = held.without(gone)
-            if where is not None:
-                self._loader.execute(f"delete from {held.name} where {where}")
-            held.forget(gone)
+            self._unload(held, gone)
+
+    def _unload(self, held: HeldTable, gone: set[int]) -> None:
+        if not gone:
+            return
+        self._touch()
+        where = held.without(gone)
+        if where is not None:
+            self._loader.execute(f"delete from {held.name} where {where}")
+        held.forget(gone)
 
     def bind(
         self, cursor: duckdb.DuckDBPyConnection, scans: Mapping[str, Iterable[int]], sql: str
@@ -298,7 +340,7 @@ class HeldTables:
 
 
 def _attach(file: str) -> str:
-    # Nothing in the file outlives the engine, so there is no log to write and to wait for.
+    # What came after the last checkpoint is loaded anew, so there is no log to write and to wait for.
     path = file.replace("'", "''")
     return f"attach '{path}' as {HELD} (recovery_mode no_wal_writes)"
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from attrs import asdict, frozen
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
-from ballista_py.memory_budget import MemoryBudget
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.drain import ExecutorDrain
 from ballista_py.node.engine_processes import (
@@ -75,7 +75,7 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
         folder = Path(config.data_dir) if config.data_dir is not None else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        engine = _engine(config, folder, ground.runtime, ground.budget)
+        engine = _engine(config, folder, ground)
         up.callback(engine.close)
         ground.watch_memory(engine.watch)
         threads = StoreThreads()
@@ -327,8 +327,9 @@ def _parts(
     return partial(kind, command_of=tickets.command, reads=reads, takes=takes, keep=keep)
 
 
-def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime, budget: MemoryBudget) -> Engine:
-    workers = engine_workers(config, None if folder is None else str(folder), runtime, budget)
+def _engine(config: NodeConfig, folder: Path | None, ground: Foundation) -> Engine:
+    runtime = ground.runtime
+    workers = engine_workers(config, None if folder is None else str(folder), runtime, ground.budget)
     if config.engine == "polars":
         from ballista_py.engines.polars.engine import PolarsEngine
 
@@ -343,4 +344,5 @@ def _engine(config: NodeConfig, folder: Path | None, runtime: Runtime, budget: M
         keeps_order=False,
         workers=workers,
         runtime=runtime,
+        keeper=sha256("\n".join((ground.cluster_id, config.state_location, config.node_id)).encode()).hexdigest(),
     )

@@ -21,11 +21,11 @@ from ballista_py.partitions.columns import is_same
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
 from ballista_py.sql.plan import LegTable
-from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places
+from ballista_py.storage.formats.deletion_vector import NONE_GONE, Places, original_of
 from ballista_py.storage.formats.files import Loadable, LocalFile, RowsAtHand
 from ballista_py.storage.held.cache import FileCache, LocalCopy
 from ballista_py.storage.held.hydration import HydrationMeter
-from ballista_py.storage.manifest import DataFile
+from ballista_py.storage.manifest import DataFile, OriginalFile
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ class Loader(Protocol):
     """Where rows are loaded to. Every `Engine` is one; see there for the promises.
 
     One that may lose all that was loaded counts that in `begun`. One that can show a loaded file without some of its
-    rows, as every engine may, has `derive`, too.
+    rows, as every engine may, has `derive`, too; one that keeps rows for the next process has `keep_as`, `kept` and
+    `take_back`.
     """
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
@@ -55,10 +56,12 @@ class Loader(Protocol):
 
 @frozen(eq=False)
 class _Vector:
-    """A loaded deletion vector: the places that are `gone` from its `original`."""
+    """A loaded deletion vector: the places that are `gone` from its `original`, unless they were not read yet."""
 
     original: str
-    gone: Places
+    count: int
+    gone: Places | None = None
+    file: DataFile | None = None
 
 
 class LoadedFiles:
@@ -135,43 +138,87 @@ class LoadedFiles:
             staged = self._staged.get(table, {})
             loaded.update({file.path: staged.pop(file.path) for file in files if file.path in staged})
         missing = list({file.path: file for file in files if file.path not in loaded}.values())
-        whole = [file for file in missing if file.original is None]
+        kept = self._kept(table, missing)
+        whole = [file for file in missing if file.original is None and file.path not in kept]
         if whole:
             loaded.update(self._read(table, whole))
+        self._take_back(table, kept)  # at last: what is not needed after all is unloaded
         for file in sorted(
             missing, key=lambda file: -file.rows
         ):  # one that lacks more comes from one that lacks less
-            file_id = None if file.original is None else self._derived(table, file)
-            if file_id is not None:
-                loaded[file.path] = file_id
+            if file.original is not None and file.path not in loaded:
+                file_id = self._derived(table, file)
+                loaded.update({} if file_id is None else {file.path: file_id})
         rest = [file for file in missing if file.path not in loaded]
         if rest:
             loaded.update(self._read(table, rest))
+
+    def _kept(self, table: str, files: Sequence[DataFile]) -> dict[str, DataFile]:
+        """Those whose rows the loader has from an earlier process, by path."""
+        kept = getattr(self._loader, "kept", None)
+        marks = kept(table) if kept is not None and files else ()
+        return {file.path: file for file in files if mark_of(file) in marks} if marks else {}
+
+    def _take_back(self, table: str, kept: Mapping[str, DataFile]) -> None:
+        """Have rows loaded that the loader has kept."""
+        if not kept:
+            return
+        ids = {self._next_id(): file for file in kept.values()}
+        take_back = self._loader.take_back  # type: ignore[attr-defined]
+        found = take_back(table, {file_id: mark_of(file) for file_id, file in ids.items()})
+        taken = {file_id: file for file_id, file in ids.items() if file_id in found}
+        self._loaded[table].update({file.path: file_id for file_id, file in taken.items()})
+        for file in taken.values():
+            if file.original is not None:
+                self._note(table, file.path, _Vector(file.paths[-1], file.original.rows - file.rows, file=file))
+        self._meter.kept(taken.values())
+
+    def _keep(self, table: str, files: Mapping[int, DataFile]) -> None:
+        """Tell the loader what these loaded files are, so that the next process finds them."""
+        keep_as = getattr(self._loader, "keep_as", None)
+        marks = {file_id: mark for file_id, file in files.items() if (mark := mark_of(file))}
+        if keep_as is not None and marks:
+            keep_as(table, marks)
 
     def _derived(self, table: str, file: DataFile) -> int | None:
         """The id of a file whose rows are loaded already, as those of its original or of another vector of that."""
         original, loaded = file.paths[-1], self._loaded[table]
         with self._lock:
             known = {path: one for path, one in self._vectors.get(table, {}).items() if one.original == original}
-        known[original] = _Vector(original, NONE_GONE)
+        known[original] = _Vector(original, 0, NONE_GONE)
+        if not any(path in loaded for path in known):
+            self._take_back(table, self._kept(table, [original_of(file)]))
         near = [path for path in known if path in loaded]
         if not near:
             return None
         gone = self._cache.places(file)
-        for path in sorted(near, key=lambda path: -len(known[path].gone)):
-            before = known[path].gone
-            if np.isin(before, gone, assume_unique=True).all():
+        for path in sorted(near, key=lambda path: -known[path].count):
+            before = self._places(known[path])
+            if before is not None and np.isin(before, gone, assume_unique=True).all():
                 left = np.setdiff1d(gone, before, assume_unique=True)
                 file_id = self._next_id()
-                if self._derive(table, file_id, loaded[path], left):
-                    self._note(table, file.path, _Vector(original, gone))
+                if self._derive(table, file_id, loaded[path], left, file):
+                    self._note(table, file.path, _Vector(original, len(gone), gone))
                     return file_id
         return None
 
-    def _derive(self, table: str, file_id: int, of: int, gone: Places) -> bool:
+    def _places(self, vector: _Vector) -> Places | None:
+        """The places that are gone by a vector, which are read if need be; None if they cannot be."""
+        if vector.gone is not None or vector.file is None:
+            return vector.gone
+        try:
+            return self._cache.places(vector.file)
+        except BallistaError as error:
+            log_event(_log, "vector_not_read", file=vector.file.path, code=error.code, reason=error)
+            return None
+
+    def _derive(self, table: str, file_id: int, of: int, gone: Places, file: DataFile) -> bool:
         """Whether the loader has it now. It may know nothing of that, as one of an application's own."""
         derive = getattr(self._loader, "derive", None)
-        return derive is not None and bool(derive(table, file_id, of, gone))
+        done = derive is not None and bool(derive(table, file_id, of, gone))
+        if done:
+            self._keep(table, {file_id: file})
+        return done
 
     def _note(self, table: str, path: str, vector: _Vector) -> None:
         with self._lock:
@@ -203,9 +250,10 @@ class LoadedFiles:
             self._loader.unload(table, ids.values())
             raise StoreError(f"the data files of table '{table}' hold {rows} rows where manifests say {expected}")
         self._meter.loaded(files)
+        self._keep(table, {ids[file.path]: file for file in files})
         for file, copy in zip(files, copies, strict=True):
             if file.original is not None:
-                self._note(table, file.path, _Vector(file.original.path, copy.gone))
+                self._note(table, file.path, _Vector(file.original.path, len(copy.gone), copy.gone))
         return ids
 
     def _acquire(self, file: DataFile, schema: pa.Schema) -> LocalCopy | Exception:
@@ -216,20 +264,22 @@ class LoadedFiles:
         except Exception as error:
             return error
 
-    def stage(self, table: str, path: str, rows: pa.Table) -> None:
-        """Load the rows of a file that is about to be committed, so that it need not be read back.
+    def stage(self, table: str, files: Sequence[tuple[DataFile, pa.Table]]) -> None:
+        """Load the rows of files that are about to be committed, together, so that they need not be read back.
 
         What cannot be loaded now is read back when it is needed.
         """
         with self._lock:
             drops = self._drops.get(table, 0)
-        file_id = self._next_id()
+        ids = {self._next_id(): file for file, _ in files}
         try:
-            self._loader.load(table, [RowsAtHand(file_id=file_id, rows=rows)])
+            at_hand = [RowsAtHand(file_id=n, rows=rows) for n, (_, rows) in zip(ids, files, strict=True)]
+            self._loader.load(table, at_hand)
+            self._keep(table, ids)
         except BallistaError as error:
             log_event(_log, "not_staged", table=table, code=error.code, reason=error)
             return
-        self._keep(table, path, file_id, drops)
+        self._stays(table, {file.path: file_id for file_id, file in ids.items()}, drops)
 
     def stage_vector(self, table: str, file: DataFile, of: int, gone: Places, newly: Places) -> None:
         """Have a deletion vector that is about to be committed, by the id of the loaded file that it was made from.
@@ -240,13 +290,13 @@ class LoadedFiles:
             drops = self._drops.get(table, 0)
         file_id = self._next_id()
         try:
-            if not self._derive(table, file_id, of, newly):
+            if not self._derive(table, file_id, of, newly, file):
                 return
         except BallistaError as error:
             log_event(_log, "not_staged", table=table, code=error.code, reason=error)
             return
-        self._note(table, file.path, _Vector(file.paths[-1], gone))
-        self._keep(table, file.path, file_id, drops)
+        self._note(table, file.path, _Vector(file.paths[-1], len(gone), gone))
+        self._stays(table, {file.path: file_id}, drops)
 
     def gone(self, table: str, path: str) -> Places | None:
         """The places that the deletion vector at `path` names, if it is loaded."""
@@ -254,18 +304,20 @@ class LoadedFiles:
             found = self._vectors.get(table, {}).get(path)
         return None if found is None else found.gone
 
-    def _keep(self, table: str, path: str, file_id: int, drops: int) -> None:
+    def _stays(self, table: str, ids: Mapping[str, int], drops: int) -> None:
         """Note what was staged, in the place of what two attempts at one statement have both staged; unless the table
         was dropped since."""
         with self._lock:
             if self._drops.get(table, 0) == drops:
                 staged = self._staged.setdefault(table, {})
-                unneeded, staged[path] = staged.get(path), file_id
+                unneeded = [staged[path] for path in ids if path in staged]
+                staged.update(ids)
             else:
-                unneeded = file_id
-                self._vectors.get(table, {}).pop(path, None)
-        if unneeded is not None:
-            self._loader.unload(table, [unneeded])
+                unneeded = list(ids.values())
+                for path in ids:
+                    self._vectors.get(table, {}).pop(path, None)
+        if unneeded:
+            self._loader.unload(table, unneeded)
 
     def unstage(self, table: str, paths: Iterable[str]) -> None:
         """Unload what was staged and then not needed."""
@@ -307,6 +359,18 @@ class LoadedFiles:
         with self._lock:
             self._last_file_id += 1
             return self._last_file_id
+
+
+def mark_of(file: DataFile) -> str:
+    """What tells the rows of a file from those of every other one, for ever; nothing if its bytes are not known.
+
+    >>> mark_of(DataFile(path="f", rows=2, bytes=70, checksum="crc32:98a6e92f"))
+    'f crc32:98a6e92f 70 2 parquet'
+    """
+    parts: list[DataFile | OriginalFile] = [file] if file.original is None else [file, file.original]
+    if not all(part.checksum for part in parts):
+        return ""
+    return " ".join(f"{p.path} {p.checksum} {p.bytes} {p.rows} {p.format}" for p in parts)
 
 
 class Definitions(Protocol):

@@ -15,7 +15,8 @@ class HydrationProgress:
     """Of the `partitions` that are wanted now, `hydrated` are held as they are wanted.
 
     The others count since the process began: data files that were asked for, those that are on this machine by now,
-    those that the engine has loaded, each with their bytes. A file that could not be loaded is asked for again.
+    those that the engine has loaded, each with their bytes. A file that could not be loaded is asked for again; one
+    whose rows an earlier process has kept is not asked for.
     """
 
     partitions: int = 0
@@ -26,6 +27,8 @@ class HydrationProgress:
     bytes_asked: int = 0
     bytes_here: int = 0
     bytes_loaded: int = 0
+    files_kept: int = 0
+    bytes_kept: int = 0
 
 
 class HydrationMeter:
@@ -53,6 +56,10 @@ class HydrationMeter:
     def loaded(self, files: Iterable[DataFile]) -> None:
         """The engine has loaded these files."""
         self._count("loaded", files)
+
+    def kept(self, files: Iterable[DataFile]) -> None:
+        """The engine has these files from an earlier process."""
+        self._count("kept", files)
 
     def progress(self, partitions: int, hydrated: int) -> HydrationProgress:
         """What was counted so far, beside what is held now."""
