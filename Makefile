@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Where tests of whole processes lie: to collect all others takes a minute.
 WHOLE := tests/cluster tests/spark tests/state/cloud
 .DEFAULT_GOAL := help
-.PHONY: whole whole-all soak soak-changes scenarios help demo test coverage long lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
+.PHONY: whole whole-all soak soak-changes scenarios help demo test coverage long kills lint types bench docs proto lock clean sim mutants sim-mutants source-mutants fuzz fuzz-sql fuzz-changes fuzz-guard fuzz-calls fuzz-ports fuzz-wire fuzz-documents
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -80,6 +80,9 @@ fuzz-ports: .venv/.ready-dev ## send spoilt requests of every kind to every port
 
 fuzz-documents: .venv/.ready-dev ## spoil the documents that a cluster keeps, under those who read them, for an hour
 	@$(BIN)/python -m ballista_py.testing.hostile.document_fuzz --seconds 3600
+
+kills: .venv/.ready-dev ## kill a holder of partitions two thousand times and compare what it finds again with the manifests
+	@$(BIN)/python -m pytest -q -n 2 -m long tests/storage/test_kept_rows_killed.py
 
 lint: .venv/.ready-dev ## check style and the floors of the house
 	@$(BIN)/ruff check .

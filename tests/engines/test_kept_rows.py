@@ -41,7 +41,8 @@ def rows(*keys, large=0):
 def many(first, count):
     draw = random.Random(first)
     return pa.table(
-        {"k": range(first, first + count), "v": [f"{draw.getrandbits(200):x}" for _ in range(count)]}, schema=SCHEMA
+        {"k": range(first, first + count), "v": [f"{draw.getrandbits(200):x}" for _ in range(count)]},
+        schema=SCHEMA,
     )
 
 
