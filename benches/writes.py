@@ -1,6 +1,10 @@
 """What writes cost: ingest beside the engine's own insert and file writers, latency of single rows, amplification.
 
     python benches/writes.py [--rows 1000000] [--rounds 5] [--singles 200] [--statements 200]
+        [--flush-rows 20000] [--partitions 1000]
+
+First one owner takes rows of many partitions, in this process: its CPU with the files of a flush loaded into the engine
+together, and one by one.
 
 Every candidate is a process of its own (`_writes_peer.py`) and makes the same rows durable, in turn: `ballista_py`
 through one scheduler and two executors onto a folder, DuckDB into its own database file (checkpointed), pyarrow into
@@ -29,6 +33,7 @@ import pyarrow.parquet as pq
 
 from _measure import claim
 from _peers import Peer
+from _writes_flush import flush
 from _writes_peer import rows
 from ballista_py import LocalCluster
 
@@ -157,10 +162,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--singles", type=int, default=200)
     parser.add_argument("--statements", type=int, default=200)
+    parser.add_argument("--flush-rows", type=int, default=20_000)
+    parser.add_argument("--partitions", type=int, default=1_000)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="ballista-writes-"))
     state = folder / "state"
     try:
+        flush(options.flush_rows, options.partitions, options.rounds)
         ingest(options.rows, options.rounds, folder)
         latencies(state.as_uri(), options.singles, options.statements, state)
         with s3_location() as (location, environment):

@@ -14,6 +14,8 @@ from ballista_py.storage.formats.statistics import ColumnStatistics, column_stat
 
 ROW_GROUP_ROWS = 122_880  # what DuckDB gathers in one row group of its own
 BATCH_ROWS = ROW_GROUP_ROWS // 4  # decoded at a time: whole row groups take four times the memory and no less time
+BATCH_BYTES = 2 << 20  # of them at most, about: nobody's limit of memory counts what is decoded ahead
+_TEXT_BYTES = 24  # as one guesses
 _COMPRESSION = "zstd"
 _SAMPLE_ROWS = 4_096
 
@@ -72,12 +74,29 @@ def read_batches(source: str | pa.Buffer, schema: pa.Schema, name: str) -> Itera
     try:
         with _open(source) as file:
             columns = columns_to_read(file.schema_arrow, schema, name)
-            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            for batch in file.iter_batches(_batch_rows(file, columns), columns=columns):
                 yield from as_schema(batch.select(columns), schema, name)
     except pa.ArrowMemoryError:  # says nothing of the file
         raise
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns may be any bytes
         raise _unreadable(name) from error
+
+
+def _batch_rows(file: pq.ParquetFile, columns: Iterable[str]) -> int:
+    """How many rows of these columns are decoded at a time: by their types, or by what they take in the file if that is
+    more."""
+    schema, found = file.schema_arrow, file.metadata
+    decoded = sum(_width(schema.field(name).type) for name in columns)
+    groups = [found.row_group(n) for n in range(found.num_row_groups)]
+    encoded = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, decoded, encoded)))
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return -(-int(kind.bit_width) // 8)
+    except ValueError:
+        return _TEXT_BYTES
 
 
 def footer(source: str | pa.Buffer, name: str) -> tuple[int, dict[str, ColumnStatistics]]:
