@@ -73,6 +73,7 @@ class ExecutorDrain:
         now_ms = self.runtime.monotonic_ms()
         if self._owned < 0:
             self.lease.drain()
+            self.holder.ends()
             self.poke()
         owned = len(self.holder.owned_partitions())
         if owned != self._owned:

@@ -88,6 +88,7 @@ class PartitionHolder:
         self._ticking = self._runtime.lock()  # outer of the two
         self._tables: dict[str, Holdings] = {}
         self._unmade: dict[str, str] = {}  # why the engine's table could not be made, as it is told
+        self._ends = False
         self._changing: Counter[tuple[str, int]] = Counter()  # commits under way, by folder and definition
         self.files = LoadedFiles(
             loader, cache or FileCache(store, runtime=self._runtime), self._meter, mapper, self._runtime
@@ -268,6 +269,10 @@ class PartitionHolder:
         """Serve and want nothing, at once; the next tick unloads. To be called before the lease rejoins."""
         with self._lock:
             self._tables.clear()
+
+    def ends(self) -> None:
+        """From now on what others take over stays loaded: the process ends, and the next one may be given it back."""
+        self._ends = True
 
     def held(self) -> tuple[HeldPartitions, ...]:
         """What heartbeats report."""
@@ -482,6 +487,8 @@ class PartitionHolder:
 
     def _unload(self) -> int:
         """Unload every file that no hydrated partition names; returns how many."""
+        if self._ends:
+            return 0
         with self._lock:
             needed = {name: holdings.loaded_paths for name, holdings in self._tables.items()}
         return self.files.keep_only(needed)
