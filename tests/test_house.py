@@ -108,6 +108,7 @@ NOT_FROM_THE_WIRE = {
     ("spark/store_answers.py", "open_stream"): "an object that a task of the Spark of the operator has put",
     ("spark/sources.py", "read_schema"): "a Parquet file",
     ("transport/client/copies.py", "read_schema"): "a Parquet file",
+    ("engines/duckdb/kept_list.py", "read_schema"): "of the node's own file, each block of which has a checksum",
     ("engines/duckdb/query.py", "reader"): "rows that DuckDB gives",
     ("engines/duckdb/large_rows.py", "reader"): "rows that DuckDB gives",
     ("engines/apart/worker.py", "reader"): "rows that DuckDB gives",

@@ -39,6 +39,9 @@ class Story:
         more = (pa.field(f"c{n}", pa.int64(), metadata=given) for n in range(self.columns[table]))
         return pa.schema([pa.field("k", pa.int64()), *more])
 
+    def define(self, engine: DuckDBEngine, table: str) -> None:
+        engine.define(table, self.columns[table])
+
     def rows(self, table: str, keys: list[int]) -> pa.Table:
         ones = {f"c{n}": [1] * len(keys) for n in range(self.columns[table])}
         return pa.table({"k": keys, **ones}, schema=self.schema(table))
@@ -67,11 +70,13 @@ class Story:
             del files[gone]
         elif act == "alter":
             self.columns[table] += 1
+            self.define(self.engine, table)
             assert self.engine.alter_table(table, self.schema(table))
         elif act == "drop":
             self.engine.drop_table(table)
             self.columns[table] = 0
             files.clear()
+            self.define(self.engine, table)
             self.engine.create_table(table, self.schema(table))
         elif act == "pack":
             with self.engine._tables._loading:
@@ -96,6 +101,7 @@ class Story:
         found: dict[str, dict[int, str]] = {}
         for table in self.held:
             now, self.columns[table] = self.columns[table], columns.get(table, 0)
+            self.define(engine, table)
             engine.create_table(table, self.schema(table))
             self.columns[table] = now
             marks = engine.kept(table)
@@ -114,7 +120,7 @@ class Story:
             for ids in [[n] for n in files] + [list(files)]:
                 query = engine.query(f"select k from {table}", {table: ids})
                 got = sorted(k for batch in query.batches() for k in batch.column(0).to_pylist())
-                assert got == sorted(k for n in ids for k in files[n])
+                assert got == sorted({k for n in ids for k in files[n]})  # a row of two files is there once
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

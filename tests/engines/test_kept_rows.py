@@ -186,6 +186,7 @@ def test_a_table_that_was_altered_meanwhile_has_its_rows_with_the_new_columns(ke
     more = pa.field("m", pa.int32(), metadata={INITIAL: initial_text(pa.array([5], pa.int32()))})
     renamed = pa.field("word", pa.string(), metadata={STORED: b"v"})
     engine = opened(kept)
+    engine.define("t", 1)
     engine.create_table("t", pa.schema([SCHEMA.field("k"), renamed, more]))
     assert engine.take_back("t", {1: "m1"}) == {1}
     found = pa.Table.from_batches(engine.query("select * from t order by k", {"t": [1]}).batches())
@@ -193,8 +194,39 @@ def test_a_table_that_was_altered_meanwhile_has_its_rows_with_the_new_columns(ke
     engine.close()
 
 
+def test_columns_of_an_older_definition_are_not_made_of_those_of_a_newer_one(folder):
+    more = pa.field("m", pa.int32(), metadata={INITIAL: initial_text(pa.array([5], pa.int32()))})
+    newer = pa.schema([*SCHEMA, more])
+    engine = opened(folder)
+    engine.define("t", 2)
+    engine.create_table("t", newer)
+    engine.load("t", [RowsAtHand(file_id=1, rows=pa.table({"k": [1], "v": ["x"], "m": [7]}, schema=newer))])
+    engine.keep_as("t", {1: "m1"})
+    engine.close()
+    after = opened(folder)
+    for definition, schema in (
+        (1, SCHEMA),
+        (2, newer),
+    ):  # told by one that lags behind, and by one that does not
+        after.define("t", definition)
+        after.alter_table("t", schema)
+        after.create_table("t", schema)
+        assert not after.kept("t")  # else the row would have the first value that older rows have
+    after.close()
+
+
+def test_labels_that_are_used_up_begin_anew(kept, monkeypatch, caplog):
+    monkeypatch.setattr(kept_tables, "MAX_LABELS", 1)
+    engine = opened(kept)
+    engine.create_table("t", SCHEMA)
+    assert not engine.kept("t")
+    assert "kept_rows_not_used" in caplog.messages
+    engine.close()
+
+
 def test_a_table_that_cannot_have_the_new_columns_is_loaded_anew(kept):
     engine = opened(kept)
+    engine.define("t", 1)
     engine.create_table("t", pa.schema([("v", pa.string()), ("k", pa.int64())]))
     assert engine.kept("t") == frozenset()
     engine.close()

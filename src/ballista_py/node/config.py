@@ -109,7 +109,8 @@ class NodeConfig:
 
     An executor keeps copies of data files from a store elsewhere below `data_dir`, at most `cache_max_bytes` of them,
     and finds them again when it is restarted. With a `cache_format` it keeps them in that one (`vortex` loads
-    faster) whatever the store holds.
+    faster) whatever the store holds. It keeps the rows that DuckDB has loaded there, too, and need not load them again.
+    The folder is of one node alone.
 
     With a `partition_discovery_interval` schedulers look at the sources of tables whose partitions are not known
     beforehand that often, on an embedded Spark; without one nobody does.

@@ -264,6 +264,13 @@ class DuckDBEngine(LoadedEngine):
         if self._kept is not None and self._runtime.monotonic_ms() >= self._settles_ms:
             self._kept.settle()
 
+    def define(self, table: str, definition: int) -> None:
+        """Note which definition of a table its columns are of, once they are made or altered next.
+
+        Columns of an older one are never made of those of a newer one: what was dropped would come back without values.
+        """
+        self._tables.define(table, definition)
+
     def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
         """Note what tells loaded files from every other file there is, for `take_back` in the next process."""
         self._tables.keep_as(table, marks)

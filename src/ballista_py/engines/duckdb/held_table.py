@@ -17,7 +17,7 @@ import pyarrow as pa
 from ballista_py.engines.apart.large import LargeByFile
 from ballista_py.engines.duckdb.alter import alter_native
 from ballista_py.engines.duckdb.errors import translate
-from ballista_py.engines.duckdb.kept_list import KeptRows, KeptTable
+from ballista_py.engines.duckdb.kept_list import KeptFile, KeptTable
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
@@ -77,6 +77,7 @@ class TaggedRows:
 MAX_RANGES = 2  # beyond it a join with the labels is faster
 _PLACES = (1 << PLACE_BITS) - 1
 _MOVED = "rows that are gone"
+MAX_LABELS = 1 << 29  # of either kind in a table that a process takes over
 FIRST_GONE = 1 << 30  # of labels of rows that are gone from some file: apart from others they make fewer ranges
 
 
@@ -95,6 +96,7 @@ class HeldTable:
         self.labels: dict[int, frozenset[int]] = {}
         self.marks: dict[int, str] = {}
         self.waiting: dict[str, int] = {}
+        self.definition = 0
         self.large = LargeByFile()
         self._last_label, self._last_gone = 0, FIRST_GONE
         self._all: list[int] | None = None  # labels, in order; None after a change
@@ -135,6 +137,7 @@ class HeldTable:
         """The native table as it was kept, every file in it waiting; and those that nobody can ask for."""
         made, lost = cls(name, kept.schema), set()
         made._last_label, made._last_gone = kept.last_label, kept.last_gone
+        made.definition = kept.definition
         for number, file in enumerate(kept.files, 1):
             made.rows[-number], made.labels[-number] = file.rows, file.labels
             made.large.restore(-number, file.large)
@@ -151,10 +154,11 @@ class HeldTable:
             native=native,
             name=name,
             schema=self.schema,
+            definition=self.definition,
             last_label=self._last_label,
             last_gone=self._last_gone,
             files=tuple(
-                KeptRows(
+                KeptFile(
                     mark=self.marks.get(file_id, ""),
                     rows=self.rows[file_id],
                     labels=labels,
@@ -183,7 +187,7 @@ class HeldTable:
             return None
         made = HeldTable(self.name, schema)
         made.rows, made.labels = self.rows, self.labels
-        made.marks, made.waiting = self.marks, self.waiting
+        made.marks, made.waiting, made.definition = self.marks, self.waiting, self.definition
         made._last_label, made._last_gone = self._last_label, self._last_gone
         made.large = self.large.under(schema.names)
         return made

@@ -25,6 +25,7 @@ _TABLE_FIELDS = pa.schema(
         ("native", pa.string()),
         ("name", pa.string()),
         ("columns", pa.binary()),
+        ("definition", pa.int64()),
         ("last_label", pa.int64()),
         ("last_gone", pa.int64()),
     ]
@@ -42,7 +43,7 @@ Large = Mapping[str, Mapping[int, int]]  # by column: how many values by the pow
 
 
 @frozen(kw_only=True)
-class KeptRows:
+class KeptFile:
     """The rows of one data file: under which labels, and how large their large values are.
 
     `mark` tells the file from every other one; without it nobody asks for them again.
@@ -56,14 +57,18 @@ class KeptRows:
 
 @frozen(kw_only=True)
 class KeptTable:
-    """A native table and the files in it. `last_label` and `last_gone` are the last labels that were given out."""
+    """A native table and the files in it. `schema` is that of the table by its `definition`.
+
+    `last_label` and `last_gone` are the last labels that were given out.
+    """
 
     native: str
     name: str
     schema: pa.Schema
+    definition: int
     last_label: int
     last_gone: int
-    files: tuple[KeptRows, ...]
+    files: tuple[KeptFile, ...]
 
 
 def begin(connection: duckdb.DuckDBPyConnection, held: str, identity: str) -> None:
@@ -92,6 +97,7 @@ def write(connection: duckdb.DuckDBPyConnection, held: str, tables: Iterable[Kep
                 "native": table.native,
                 "name": table.name,
                 "columns": columns,
+                "definition": table.definition,
                 "last_label": table.last_label,
                 "last_gone": table.last_gone,
             }
@@ -140,11 +146,11 @@ def read(connection: duckdb.DuckDBPyConnection, held: str, identity: str) -> lis
 
 
 def _read(connection: duckdb.DuckDBPyConnection, held: str) -> list[KeptTable]:
-    files: dict[str, list[KeptRows]] = {}
+    files: dict[str, list[KeptFile]] = {}
     for row in connection.sql(f"from {held}.{_FILES}").to_arrow_table().cast(_FILE_FIELDS).to_pylist():
         large = orjson.loads(row["large"]) if row["large"] else {}
         files.setdefault(row["native"], []).append(
-            KeptRows(
+            KeptFile(
                 mark=row["mark"],
                 rows=row["rows"],
                 labels=frozenset(row["labels"]),
@@ -156,6 +162,7 @@ def _read(connection: duckdb.DuckDBPyConnection, held: str) -> list[KeptTable]:
             native=row["native"],
             name=row["name"],
             schema=pa.ipc.read_schema(pa.py_buffer(row["columns"])),
+            definition=row["definition"],
             last_label=row["last_label"],
             last_gone=row["last_gone"],
             files=tuple(files.get(row["native"], ())),

@@ -16,10 +16,10 @@ from contextlib import suppress
 import pyarrow as pa
 
 from ballista_py.engines.duckdb import kept_list
-from ballista_py.engines.duckdb.held_table import HeldTable
+from ballista_py.engines.duckdb.held_table import FIRST_GONE, MAX_LABELS, HeldTable
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.tables import CHECKPOINT_BYTES, HELD, HeldTables
-from ballista_py.errors import BallistaError
+from ballista_py.errors import BallistaError, DocumentUnreadable
 from ballista_py.logs import log_event
 from ballista_py.partitions.columns import is_same
 from ballista_py.runtime import Runtime
@@ -48,6 +48,7 @@ class KeptTables(HeldTables):
         root.execute("pragma disable_checkpoint_on_shutdown")
         self._folder = os.path.dirname(file)
         self._keeper = keeper
+        self._defined: dict[str, int] = {}
         self._waiting: dict[str, HeldTable] = {}  # tables that nobody has made yet in this process
         self._opened_ms = self._packed_ms = runtime.monotonic_ms()
         self._again_ms = 0.0
@@ -60,6 +61,30 @@ class KeptTables(HeldTables):
     def is_packed(self) -> bool:
         """Whether the next process would find all that is there."""
         return self._changes == self._packed
+
+    def define(self, table: str, definition: int) -> None:
+        """See `DuckDBEngine.define`."""
+        with self._loading, self._lock:
+            self._defined[table] = definition
+
+    def create(self, table: str, schema: pa.Schema) -> None:
+        """See `LoadedEngine.create_table`."""
+        super().create(table, schema)
+        self._is_defined(table)
+
+    def alter(self, table: str, schema: pa.Schema) -> bool:
+        """See `LoadedEngine.alter_table`."""
+        altered = super().alter(table, schema)
+        if altered:
+            self._is_defined(table)
+        return altered
+
+    def _is_defined(self, table: str) -> None:
+        with self._loading, self._lock:
+            held = self._tables.get(table)
+            if held is not None and held.definition != (now := self._defined.get(table, 0)):
+                held.definition = now
+                self._changes += 1
 
     def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
         """See `DuckDBEngine.keep_as`."""
@@ -145,6 +170,8 @@ class KeptTables(HeldTables):
             kept_list.begin(self._root, HELD, self._keeper)
             return
         for kept in kept_list.read(self._root, HELD, self._keeper):
+            if max(kept.last_label, kept.last_gone - FIRST_GONE) > MAX_LABELS:
+                raise DocumentUnreadable("their labels are used up")
             self._made = max(self._made, int(kept.native.removeprefix("t")))
             held, lost = HeldTable.restored(f"{HELD}.{kept.native}", kept)
             self._waiting[kept.name] = held
@@ -157,7 +184,7 @@ class KeptTables(HeldTables):
             found = held
         else:
             self._touch()
-            found = self._altered(held, schema)
+            found = self._altered(held, schema) if self._defined.get(table, 0) > held.definition else None
             if found is None:
                 self._loader.execute(f"drop table {held.name}")
         if found is not None:

@@ -148,6 +148,9 @@ class HeldTables:
             self._came(stream.bytes)
         return sum(counts.values())
 
+    def define(self, table: str, definition: int) -> None:
+        """See `DuckDBEngine.define`."""
+
     def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
         """See `DuckDBEngine.keep_as`."""
 

@@ -58,7 +58,7 @@ OPTIONS = {
     "threads": "threads of the SQL engine",
     "memory_limit": "memory of the SQL engine, as '4GB' or '25%'",
     "max_spill_bytes": "disk that the SQL engine may spill to",
-    "data_dir": "folder for caches and spilling",
+    "data_dir": "folder of this node alone, for caches, rows that it keeps, and spilling",
     "cache_max_bytes": "executor: copies of data files at most",
     "cache_format": "executor: keep copies as parquet or vortex; default: as they are stored",
     "drain_timeout_ms": "how long the node may take to hand over after SIGTERM, before it stops",

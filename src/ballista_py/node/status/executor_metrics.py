@@ -137,6 +137,7 @@ def _hydration(holder: PartitionHolder) -> dict[tuple[str, ...], float]:
         ("asked",): progress.bytes_asked,
         ("here",): progress.bytes_here,
         ("loaded",): progress.bytes_loaded,
+        ("kept",): progress.bytes_kept,
     }
 
 

@@ -43,8 +43,8 @@ class Loader(Protocol):
     """Where rows are loaded to. Every `Engine` is one; see there for the promises.
 
     One that may lose all that was loaded counts that in `begun`. One that can show a loaded file without some of its
-    rows, as every engine may, has `derive`, too; one that keeps rows for the next process has `keep_as`, `kept` and
-    `take_back`.
+    rows, as every engine may, has `derive`, too; one that keeps rows for the next process has `define`, `keep_as`,
+    `kept` and `take_back`.
     """
 
     def create_table(self, table: str, schema: pa.Schema) -> None: ...
@@ -118,6 +118,9 @@ class LoadedFiles:
         Raises what the loader raises.
         """
         before = self._schemas.get(table)
+        define = getattr(self._loader, "define", None)
+        if define is not None:
+            define(table, definition)
         kept = before is not None and (is_same(before, schema) or self._loader.alter_table(table, schema))
         if before is not None and not kept:
             self._drop(table)
