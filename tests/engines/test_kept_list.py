@@ -15,7 +15,7 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.partitions.columns import INITIAL, initial_text
 from ballista_py.storage.formats.files import RowsAtHand
 
-ACTS = ["load", "load", "derive", "unload", "alter", "drop", "pack", "pack", "die", "restart", "unmarked"]
+ACTS = ["load", "load", "derive", "unload", "alter", "drop", "pack", "pack", "die", "restart", "restart", "unmarked"]
 
 
 class Story:
@@ -123,8 +123,8 @@ class Story:
                 assert got == sorted({k for n in ids for k in files[n]})  # a row of two files is there once
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from("aab"), st.integers(1, 40)), max_size=25))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from("aab"), st.integers(1, 40)), min_size=6, max_size=30))
 def test_the_list_names_the_rows_that_are_there_whatever_happens(acts):
     with tempfile.TemporaryDirectory() as folder:
         story = Story(Path(folder))

@@ -429,8 +429,9 @@ class DuckDBEngine(LoadedEngine):
 
     def close(self) -> None:
         """Release everything; running queries are cancelled. Closing twice is fine."""
+        was_open = not (self._closed or self._lost or self._damaged)
         super().close()
-        if not (self._lost or self._damaged):
+        if was_open:
             self._tables.close()
         self._root.close()
         self._clean_up()
