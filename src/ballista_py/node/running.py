@@ -75,15 +75,17 @@ class Foundation:
 
         Raises `ConfigError` for what cannot be used, and what reading the bucket raises.
         """
-        check_own(config.node_tls(), config.node_id, config.role, runtime)
+        check_own(config.node_tls(), config.node_id, config.node_role, runtime)
         removed = Removed(config.node_mtls_removed_file)
         removed.listed()  # a list that cannot be used is no reason to start
         check_tokens(config, runtime)
         every_ms = config.otlp_interval_ms
-        metrics = NodeMetrics(config.node_id, config.role, metric_readers(config.otlp_endpoint, every_ms), runtime)
+        metrics = NodeMetrics(
+            config.node_id, config.node_role, metric_readers(config.otlp_endpoint, every_ms), runtime
+        )
         up.callback(closed_in_time, metrics.close)
         tracer = tracer_of(
-            config.otlp_endpoint, config.node_id, config.role, config.trace_sample_ratio, runtime, every_ms
+            config.otlp_endpoint, config.node_id, config.node_role, config.trace_sample_ratio, runtime, every_ms
         )
         if isinstance(tracer, ExportingTracer):
             up.callback(tracer.close)
@@ -128,7 +130,7 @@ class Foundation:
         observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)
         shows = NodeShows(
             node_id=self.config.node_id,
-            role=self.config.role,
+            role=self.config.node_role,
             ready=ready,
             status=status,
             tasks=self.shown_tasks,
@@ -145,7 +147,7 @@ class Foundation:
 
         ports = HttpPorts(self.config, figures, self.runtime, shows, routes, statements)
         self.up.callback(ports.close)
-        log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
+        log_event(_log, "ports", node=self.config.node_id, http=ports.http.port, metrics=ports.metrics.port)
 
     def spilled(self) -> int:
         """Bytes that this node has spilled."""

@@ -127,7 +127,12 @@ class _PageRows:
         own = {state: int(size) for (state,), size in self.ground.budget.shown().items()}
         config = self.ground.config
         rows: list[dict[str, Any]] = [
-            {"node_id": config.node_id, "role": config.role, "memory": own, "spill_bytes": self.ground.spilled()}
+            {
+                "node_id": config.node_id,
+                "role": config.node_role,
+                "memory": own,
+                "spill_bytes": self.ground.spilled(),
+            }
         ]
         asked = [one.executor for one in self.core.registry.newest()][:MAX_ASKED]
         reports = self.reports([executor.instance_id for executor in asked])
