@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from ballista_py.engines.apart.shares import least_budget
 from ballista_py.errors import BallistaError
@@ -26,7 +26,7 @@ from ballista_py.node.observed_store import observed_store
 from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics, observe_node
 from ballista_py.node.status.plans import leg_progress
-from ballista_py.node.status.seen_tasks import may_see_plan, seen_by
+from ballista_py.node.status.seen_tasks import VIEWER, may_see_plan
 from ballista_py.node.status.tasks import RUNNING, Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
@@ -121,10 +121,12 @@ class Foundation:
         statements: OpenCalls | None = None,
         parts: Sequence[Part] = (),
         require_figures: Callable[[], object] = lambda: None,
+        require_look: Callable[[], object] | None = None,
     ) -> None:
         """Open the ports for HTTP. `routes` are those of this role, `parts` what its page shows beside what every node
         does; what is done for clients is one of `statements`. `status` is told which client looks, None of a viewer.
-        `require_figures` raises for a client who may not see all figures.
+        `require_figures` raises for a client who may not see all figures, and `require_look` for one who may see
+        no more than whether the node is up.
         """
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
         observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)
@@ -140,6 +142,8 @@ class Foundation:
                 *parts,
             ],
         )
+        if require_look is not None:
+            shows = _behind(require_look, shows)
 
         def figures() -> bytes:
             require_figures()
@@ -155,30 +159,45 @@ class Foundation:
 
     def _running(self, client: str | None) -> dict[str, Any]:
         """What runs now, and how far its legs are."""
-        legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
+        is_told = client is VIEWER or self.tasks.sees_all()
+        plans = self.tasks.plans() if is_told else {}
+        legs = {task_id: leg_progress(plan) for task_id, plan in plans.items()}
         tasks = [
             {
-                **asdict(seen_by(task, client)),
+                **asdict(task),
                 "planned": task.task_id in legs and may_see_plan(task.user, task.job_id, client),
             }
-            for task in self.tasks.last(SHOWN_TASKS)
+            for task in self.tasks.seen(SHOWN_TASKS, client)
             if task.outcome == RUNNING
         ]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
     def _ended(self, client: str | None) -> list[dict[str, Any]]:
         """What ended last, newest first, and whether its plan can be asked for; texts are cut, `/v1/tasks` has more."""
-        ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
-        found = ((task, seen_by(task, client)) for task in islice(ended, PAGE_ENDED))
+        ended = (task for task in self.tasks.seen(SHOWN_TASKS, client) if task.outcome != RUNNING)
         return [
             {
-                **asdict(shown),
-                "text": shown.text[:PAGE_TEXT_CHARS],
+                **asdict(task),
+                "text": task.text[:PAGE_TEXT_CHARS],
                 "planned": self.tasks.has_plan(task, client),
             }
-            for task, shown in found
+            for task in islice(ended, PAGE_ENDED)
         ]
 
     def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
         """The last statements and legs, as this client may see them; None: as a viewer may."""
         return [asdict(task) for task in self.tasks.seen(SHOWN_TASKS, client)]
+
+
+def _behind(require_look: Callable[[], object], shows: NodeShows) -> NodeShows:
+    """The same for those for whom `require_look` does not raise; by whom else they look they are made anew."""
+
+    def looked(make: Callable[[str | None], Any]) -> Callable[[str | None], Any]:
+        def look(client: str | None) -> Any:
+            require_look()
+            return make(client)
+
+        return look
+
+    parts = [evolve(part, make=looked(part.make), differs=True) for part in shows.parts]
+    return evolve(shows, status=looked(shows.status), tasks=looked(shows.tasks), parts=parts)
