@@ -164,24 +164,26 @@ class Foundation:
         legs = {task_id: leg_progress(plan) for task_id, plan in plans.items()}
         tasks = [
             {
-                **asdict(task),
+                **asdict(shown),
                 "planned": task.task_id in legs and may_see_plan(task.user, task.job_id, client),
             }
-            for task in self.tasks.seen(SHOWN_TASKS, client)
+            for task in self.tasks.last(SHOWN_TASKS)
             if task.outcome == RUNNING
+            for shown in self.tasks.shown_of([task], client)
         ]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
     def _ended(self, client: str | None) -> list[dict[str, Any]]:
         """What ended last, newest first, and whether its plan can be asked for; texts are cut, `/v1/tasks` has more."""
-        ended = (task for task in self.tasks.seen(SHOWN_TASKS, client) if task.outcome != RUNNING)
+        ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
+        found = ((task, shown) for task in ended for shown in self.tasks.shown_of([task], client))
         return [
             {
-                **asdict(task),
-                "text": task.text[:PAGE_TEXT_CHARS],
+                **asdict(shown),
+                "text": shown.text[:PAGE_TEXT_CHARS],
                 "planned": self.tasks.has_plan(task, client),
             }
-            for task in islice(ended, PAGE_ENDED)
+            for task, shown in islice(found, PAGE_ENDED)
         ]
 
     def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
