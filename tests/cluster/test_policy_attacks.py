@@ -572,5 +572,6 @@ def test_http_decides_as_flight_does(cluster, clients):
         if "from orders" in (one["text"] or "")
     ]
     for one in mine:
-        status, said = over_http(cluster, "anna", f"/v1/tasks/{one['task_id']}/plan")
-        assert status == 404 or "orders" not in said, said
+        assert over_http(cluster, "anna", f"/v1/tasks/{one['task_id']}/plan")[0] == 404
+    own = [one for one in json.loads(over_http(cluster, "root", "/v1/tasks")[1]) if one["user"] == "root"]
+    assert 200 in {over_http(cluster, "root", f"/v1/tasks/{one['task_id']}/plan")[0] for one in own}

@@ -283,6 +283,8 @@ class Tasks:
 
         None if nobody knows that (any more), or he may not see it.
         """
+        if client is not VIEWER and not self.sees_all():
+            return None
         with self._lock:
             running = next((task for task in self._running.values() if task.task_id == task_id), None)
         if running is not None and running.plan is not None:
@@ -297,7 +299,8 @@ class Tasks:
 
     def has_plan(self, task: TaskRecord, client: str | None) -> bool:
         """Whether `plan_of` would tell how one that has ended, as it was `seen` by no one yet, ran."""
-        return task.task_id in self._plans and may_see_plan(task.user, task.job_id, client)
+        is_told = client is VIEWER or self.sees_all()
+        return is_told and task.task_id in self._plans and may_see_plan(task.user, task.job_id, client)
 
     def plans(self) -> dict[str, Mapping[str, Any]]:
         """How those tasks run that run now, by their ids."""
