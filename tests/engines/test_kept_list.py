@@ -15,7 +15,20 @@ from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.partitions.columns import INITIAL, initial_text
 from ballista_py.storage.formats.files import RowsAtHand
 
-ACTS = ["load", "load", "derive", "unload", "alter", "drop", "pack", "pack", "die", "restart", "restart", "unmarked"]
+ACTS = [
+    "load",
+    "load",
+    "derive",
+    "unload",
+    "alter",
+    "drop",
+    "pack",
+    "pack",
+    "die",
+    "restart",
+    "restart",
+    "unmarked",
+]
 
 
 class Story:
@@ -124,7 +137,9 @@ class Story:
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from("aab"), st.integers(1, 40)), min_size=6, max_size=30))
+@given(
+    st.lists(st.tuples(st.sampled_from(ACTS), st.sampled_from("aab"), st.integers(1, 40)), min_size=6, max_size=30)
+)
 def test_the_list_names_the_rows_that_are_there_whatever_happens(acts):
     with tempfile.TemporaryDirectory() as folder:
         story = Story(Path(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 import subprocess
 import sys
 from decimal import Decimal
@@ -19,6 +20,7 @@ from ballista_py.state.stores.local import LocalStore
 from ballista_py.state.stores.memory import MemoryStore
 from ballista_py.storage.formats.files import describe_data_file, read_data_file, write_data_file
 from ballista_py.storage.formats.formats import file_format, require_held
+from ballista_py.storage.formats.parquet import BATCH_BYTES
 from ballista_py.storage.held.cache import FileCache
 
 COLUMNS = {
@@ -231,3 +233,23 @@ def test_a_file_that_another_program_wrote_is_described():
     store = MemoryStore()
     written = write_data_file(store, "a", ROWS, "parquet")
     assert describe_data_file(store, "a") == written
+
+
+@pytest.mark.parametrize(
+    ("schema", "size"),
+    [
+        (pa.schema([(f"c{n}", pa.string()) for n in range(60)]), 100),
+        (pa.schema([("c0", pa.string())]), 200_000),
+        (pa.schema([(f"c{n}", pa.int64()) for n in range(200)]), 0),
+    ],
+    ids=["wide", "large", "numbers"],
+)
+def test_what_is_decoded_at_a_time_is_bounded_however_wide_rows_are(schema, size):
+    count = 50 if size > 1_000 else 6_000
+    draw = random.Random(1)
+    columns = [[f"{draw.getrandbits(4 * size):x}" if size else n for n in range(count)] for _ in schema]
+    data, _ = file_format("parquet").encode(pa.Table.from_arrays([pa.array(c) for c in columns], schema=schema))
+    batches = list(file_format("parquet").read_batches(pa.py_buffer(data), schema, "f"))
+    assert sum(batch.num_rows for batch in batches) == count
+    assert max(batch.nbytes for batch in batches) <= 2 * BATCH_BYTES
+    assert len(batches) > 1
