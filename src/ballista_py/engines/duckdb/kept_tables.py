@@ -11,14 +11,13 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 
 import pyarrow as pa
 
 from ballista_py.engines.duckdb import kept_list
 from ballista_py.engines.duckdb.held_table import FIRST_GONE, MAX_LABELS, HeldTable
 from ballista_py.engines.duckdb.library import duckdb
-from ballista_py.engines.duckdb.tables import CHECKPOINT_BYTES, HELD, HeldTables
+from ballista_py.engines.duckdb.tables import HELD, HeldTables
 from ballista_py.errors import BallistaError, DocumentUnreadable
 from ballista_py.logs import log_event
 from ballista_py.partitions.columns import is_same
@@ -52,9 +51,7 @@ class KeptTables(HeldTables):
         self._waiting: dict[str, HeldTable] = {}  # tables that nobody has made yet in this process
         self._opened_ms = self._packed_ms = runtime.monotonic_ms()
         self._again_ms = 0.0
-        self._says_changed = False  # the file, of itself
-        self._changes = self._packed = 0  # how often something came or went, and up to which time that is packed
-        self._unpacked_bytes = 0
+        self._keeps = True
         self._restore()
 
     @property
@@ -86,14 +83,6 @@ class KeptTables(HeldTables):
                 held.definition = now
                 self._changes += 1
 
-    def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
-        """See `DuckDBEngine.keep_as`."""
-        with self._lock:
-            held = self._tables.get(table)
-            if held is not None:
-                held.marks.update({file_id: mark for file_id, mark in marks.items() if file_id in held.rows})
-                self._changes += 1
-
     def kept(self, table: str) -> Collection[str]:
         """See `DuckDBEngine.kept`."""
         with self._lock:
@@ -116,7 +105,7 @@ class KeptTables(HeldTables):
                 self._forget_waiting()
             since_ms = now_ms - self._packed_ms
             late = since_ms >= KEEP_BUSY_MS or min(since_ms, now_ms - self._loaded_ms) >= KEEP_MS
-            if late and not self.is_packed and now_ms >= self._again_ms:
+            if late and not self.is_packed:
                 self._pack()
         super().tidy()
 
@@ -134,7 +123,10 @@ class KeptTables(HeldTables):
 
     def _pack(self) -> bool:
         """Write the list and make a checkpoint. On a full disk there is none for a while, which is said."""
-        now_ms = self._packed_ms = self._runtime.monotonic_ms()
+        now_ms = self._runtime.monotonic_ms()
+        if now_ms < self._again_ms:
+            return True
+        self._packed_ms = now_ms
         if not _has_room(self._folder, self._loose_bytes):
             log_event(_log, "not_packed", logging.WARNING, reason=f"the disk of '{self._folder}' is full")
             self._again_ms = now_ms + NO_ROOM_MS
@@ -149,19 +141,6 @@ class KeptTables(HeldTables):
             return False
         self._packed, self._unpacked_bytes = changes, 0
         return True
-
-    def _touch(self) -> None:
-        """Have the file say that it has changed before it does."""
-        self._changes += 1
-        if not self._says_changed:
-            self._loader.execute(f"update {HELD}.{kept_list.STATE} set changed = true")
-            self._says_changed = True
-
-    def _came(self, bytes_: int) -> None:
-        self._unpacked_bytes += bytes_
-        if self._unpacked_bytes >= CHECKPOINT_BYTES and self._runtime.monotonic_ms() >= self._again_ms:
-            with suppress(BallistaError):  # the rows are loaded, and `tidy` says it again
-                self._pack()
 
     def _restore(self) -> None:
         """Take in what an earlier process has left, or begin a list."""

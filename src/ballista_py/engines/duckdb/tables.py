@@ -17,6 +17,7 @@ import pyarrow as pa
 from ballista_py.engines.duckdb.broken_database import is_broken
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.held_table import HeldTable, TaggedRows
+from ballista_py.engines.duckdb.kept_list import STATE
 from ballista_py.engines.duckdb.large_rows import LargeRows
 from ballista_py.engines.duckdb.library import duckdb
 from ballista_py.engines.duckdb.types import quoted
@@ -74,6 +75,10 @@ class HeldTables:
         self._taker.execute("set session enable_optimistic_write = false")
         self._loose_bytes = 0
         self._loaded_ms = 0.0
+        # What the next process is to find, if there is one that shall: see `KeptTables`.
+        self._keeps = self._says_changed = False
+        self._changes = self._packed = 0  # how often something came or went, and up to which time that is packed
+        self._unpacked_bytes = 0
 
     def is_broken(self) -> bool:
         """Whether what is held can be read no more."""
@@ -153,6 +158,11 @@ class HeldTables:
 
     def keep_as(self, table: str, marks: Mapping[int, str]) -> None:
         """See `DuckDBEngine.keep_as`."""
+        with self._lock:
+            held = self._tables.get(table)
+            if held is not None and self._keeps:
+                held.marks.update({file_id: mark for file_id, mark in marks.items() if file_id in held.rows})
+                self._changes += 1
 
     def kept(self, table: str) -> Collection[str]:
         """See `DuckDBEngine.kept`."""
@@ -259,10 +269,18 @@ class HeldTables:
         return True
 
     def _touch(self) -> None:
-        """Something is about to change, in the next transaction of those that load."""
+        """Have a file that is kept say that it has changed before it does: with `_loading` held."""
+        self._changes += 1
+        if self._keeps and not self._says_changed:
+            self._loader.execute(f"update {HELD}.{STATE} set changed = true")
+            self._says_changed = True
 
-    def _came(self, _bytes: int) -> None:
+    def _came(self, bytes_: int) -> None:
         """So many bytes of rows were loaded."""
+        self._unpacked_bytes += bytes_
+        if self._keeps and self._unpacked_bytes >= CHECKPOINT_BYTES:
+            with suppress(BallistaError):  # the rows are loaded, and `tidy` says it again
+                self._pack()
 
     def _found(self, _table: str, _schema: pa.Schema) -> HeldTable | None:
         """A table that nobody has made yet, if there is one with these columns."""
