@@ -256,6 +256,7 @@ class Catalogs:
                 unusable=unusable,
                 formers=_formers(cluster),
                 sql_views=cluster.views,
+                scanned=cluster.scanned,
                 policies=0 if cluster.policies is None else cluster.policies.number,
             )
             return self._view

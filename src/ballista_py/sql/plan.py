@@ -38,7 +38,8 @@ class Catalog:
     `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
     nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why. `barriers` are
     queries that give what the client sees of a table of that name, of which he does not see all (`sql.barriers`). One
-    `of_client` is what one client sees.
+    `of_client` is what one client sees. `scanned` are the tables that are snapshots of files in a lake: no executor
+    has a part of them, and what is read of one is in the value here.
     """
 
     tables: Mapping[str, TableSpec]
@@ -48,6 +49,7 @@ class Catalog:
     left_out: Mapping[str, str] = Factory(dict)
     barriers: Mapping[str, str] = Factory(dict)
     of_client: bool = False
+    scanned: Mapping[str, Any] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
+from ballista_py.coordinator.cluster_view import ClusterView, Lakes, Views, words_of
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
@@ -92,6 +92,7 @@ class QueryService:
     trials: Trials | None = field(default=None, kw_only=True)
     runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
     figures: Figures = field(default=UNSEEN, kw_only=True)
+    lakes: Lakes | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
@@ -99,7 +100,7 @@ class QueryService:
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
-        self.inlined = Inlining(self.views, WrittenViews(self.engine, self.runtime))
+        self.inlined = Inlining(self.views, WrittenViews(self.engine, self.runtime, self.lakes))
         self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
@@ -167,7 +168,7 @@ class QueryService:
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
         known = view.schemas
-        schemas = {name: known[name] for name in marks}
+        schemas = {name: known[name] for name in marks if name in known}
         for schema, told in ((INFORMATION, CATALOG_SCHEMAS), (SEEN, RUNTIME_SCHEMAS)):
             schemas.update(told if schema in words else {})
         return schemas, marks
@@ -212,7 +213,7 @@ class QueryService:
         def planned(text: str) -> tuple[QueryPlan, ClusterView]:
             with self._spelled(text) as (spelled, _):
                 view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
-                return require_told(self.plans.plan(spelled, view.catalog, timed=timed)), view
+                return view.kept(require_told(self.plans.plan(spelled, view.catalog, timed=timed))), view
 
         return self.inlined.run(statement, planned)
 

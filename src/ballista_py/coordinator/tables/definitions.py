@@ -328,6 +328,8 @@ class TableMaker:
         table = before.tables.get(name)
         if name in before.views:
             raise ConfigError(f"'{name}' is a view: drop it with DROP VIEW")
+        if name in before.scanned:
+            return self._drop_scanned(name, before.scanned[name].named, mark, guard)
         if table is None and name not in before.unreadable:
             return False
 
@@ -340,6 +342,17 @@ class TableMaker:
         dropped = self._cluster.update(change)
         if table is not None:
             self._prove_end(table, dropped.header.revision)
+        return True
+
+    def _drop_scanned(self, name: str, named: int, mark: str | None, guard: Guard) -> bool:
+        """Take a scanned table out of the cluster, unless another one has its name by now; its files stay."""
+
+        def change(cluster: ClusterDocument) -> ClusterDocument:
+            guard(cluster)
+            now = cluster.scanned.get(name)
+            return cluster if now is None or now.named != named else cluster.without_scanned(name, mark)
+
+        self._cluster.update(change)
         return True
 
     def drop_made(self, made: TableSpec) -> None:

@@ -65,6 +65,11 @@ class TargetTables:
                 return found
         if name in self.views.current(()).sql_views:
             raise SqlError(f"'{name}' is a view, which has no rows of its own: change the tables that it reads")
+        if name in self.views.current(()).scanned:
+            raise self.views.current(()).scanned[name].refused(
+                "no statement changes it; write to it with the tools of its format, or take its rows in with CREATE "
+                "TABLE … AS"
+            )
         self.views.current(()).require_usable({name})
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:

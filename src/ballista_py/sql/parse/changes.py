@@ -24,6 +24,7 @@ from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
 from ballista_py.sql.parse.creates import CreateLike, CreateTable, read_create, read_like
 from ballista_py.sql.parse.engine_words import for_parser
+from ballista_py.sql.parse.external_tables import CreateScanned, is_external, read_external
 from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, read_overwrite, table_name
 from ballista_py.sql.parse.kind import (
     is_of_view,
@@ -117,6 +118,7 @@ Change: TypeAlias = (
     | DropViews
     | CommentView
     | RefreshView
+    | CreateScanned
 )
 
 
@@ -148,6 +150,8 @@ def read_change(sql: str) -> Change | None:
         return read_refresh(found) or read_view_statement(found)
     if tokens[0].text.upper() in _ALTERATIONS:
         return read_alteration(StatementText(text, tokens))
+    if _may_be_scanned(tokens) and is_external(tokens):
+        return read_external(StatementText(text, tokens))
     like = read_like(text)
     if like is not None:
         return like
@@ -165,6 +169,10 @@ def read_change(sql: str) -> Change | None:
 
 def _may_be_kept_up(tokens: Sequence[Token]) -> bool:
     return any(token.text.upper() == "MATERIALIZED" for token in tokens[:4])
+
+
+def _may_be_scanned(tokens: Sequence[Token]) -> bool:
+    return any(token.text.upper() in ("EXTERNAL", "USING") for token in tokens[1:12])
 
 
 def _kept_up(sql: str) -> CreateTable | DropTable:
@@ -234,7 +242,8 @@ def text_for_engine(sql: str) -> str | None:
 
     That is all but PARTITIONED BY, whose keys are ours, what makes an INSERT one that overwrites, and all names of a
     DROP but the first: the engine takes one.
-    COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known.
+    COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known,
+    and a table that is scanned where it lies has none that the engine could be told.
     A materialized view is a table to the engine.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
@@ -244,6 +253,8 @@ def text_for_engine(sql: str) -> str | None:
     if _may_be_kept_up(tokens) and (kept_up := as_of_table(text, tokens)) is not None:
         return text_for_engine(kept_up)
     if statement_kind(text) != "change" or tokens[0].text.upper() in _OURS or read_like(text) is not None:
+        return None
+    if _may_be_scanned(tokens) and is_external(tokens):
         return None
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))

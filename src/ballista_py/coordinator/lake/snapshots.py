@@ -1,0 +1,221 @@
+"""Snapshots of scanned tables that statements read: opened when they are named, and kept in reach by their names.
+
+A statement means one snapshot of a table, which is its name from then on. Whoever plans that text again finds the same
+one: here, as long as it is remembered, else by opening it again, and where that cannot be, it is an error and no other
+snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import define, evolve, field, frozen
+
+from ballista_py.coordinator.cluster_view import ClusterView, Decides
+from ballista_py.engines.duckdb.tables import require_held
+from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.scanned_table import (
+    AT,
+    ScannedTable,
+    SnapshotSpec,
+    scanned_name,
+    snapshot_map,
+    snapshot_of,
+    snapshot_spec,
+)
+from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
+from ballista_py.sql.estimate.statistics import TableSizes
+from ballista_py.sql.plan import Catalog
+from ballista_py.state.documents.secret_references import with_secrets
+
+MAX_SNAPSHOTS = 256
+MAX_CATALOGS = 64
+LISTED_MS = 10_000.0  # how old the columns may be that lists of tables show
+TASK_BYTES = 128 << 20
+BYTES_PER_ROW = 64  # where nobody says how many rows there are
+_DIGITS = 16
+
+
+@frozen(kw_only=True, eq=False)
+class PinnedSnapshot:
+    """A snapshot that a statement reads: what it is `of`, the `snapshot` itself, and what it is to the planner."""
+
+    of: ScannedTable
+    snapshot: Any
+    spec: SnapshotSpec
+    map: PartitionMap
+    sizes: TableSizes
+
+    @property
+    def name(self) -> str:
+        """As the planned statement has it."""
+        return self.spec.name
+
+
+@frozen
+class _Listed:
+    looked_ms: float
+    schema: pa.Schema | None
+    error: BallistaError | None
+
+
+@define(eq=False)
+class LakeSnapshots:
+    """`Lakes` of a scheduler. Thread-safe. `secrets` are what declarations reference."""
+
+    runtime: Runtime
+    secrets: Mapping[str, Secret] = field(factory=dict)
+    open: Callable[[Mapping[str, Any]], Any] | None = None
+    _known: OrderedDict[str, PinnedSnapshot] = field(factory=OrderedDict, init=False)
+    _catalogs: OrderedDict[Any, tuple[Catalog, Catalog]] = field(factory=OrderedDict, init=False)
+    _listed: dict[str, _Listed] = field(factory=dict, init=False)
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def pinned(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> str:
+        """The name of the snapshot of now, or of the one that is meant. Raises `ConfigError` and what opening raises."""
+        return self._learnt(table, self.opened(table, version, timestamp)).name
+
+    def opened(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> Any:
+        """The snapshot itself. Raises as `storage.lake.open_table`."""
+        scan = with_secrets(dict(table.scan), self.secrets)
+        return self._opener()(scan).snapshot(version=version, timestamp=timestamp)
+
+    def _opener(self) -> Callable[[Mapping[str, Any]], Any]:
+        if self.open is not None:
+            return self.open
+        from ballista_py.storage.lake import open_table  # with the libraries of formats
+
+        return open_table
+
+    def _learnt(self, table: ScannedTable, snapshot: Any) -> PinnedSnapshot:
+        name = table.snapshot_name(name_of(snapshot.id))
+        with self._lock:
+            known = self._known.get(name)
+            if known is not None:
+                self._known.move_to_end(name)
+                return known
+        made = _pinned(table, name, snapshot)
+        with self._lock:
+            found = self._known.setdefault(name, made)
+            while len(self._known) > MAX_SNAPSHOTS:
+                self._known.popitem(last=False)
+        return found
+
+    def named(self, name: str, view: ClusterView) -> PinnedSnapshot:
+        """The snapshot of that name. Raises `SqlError` for one that there is not any more."""
+        said, table = snapshot_of(name), view.scanned.get(scanned_name(name))
+        if said is None or table is None or table.named != said[0]:
+            raise SqlError(f"Table '{scanned_name(name)}' does not exist any more as it was when it was read first")
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None:
+            return known
+        # Of plain files there is no other snapshot than that of now, which is the same one if nothing has changed.
+        snapshot = self.opened(table, None if table.format == "parquet" else said[1])
+        if name_of(snapshot.id) != said[1]:
+            raise SqlError(
+                f"the files of table '{table.name}' have changed since the statement was planned: send it again"
+            )
+        return self._learnt(table, snapshot)
+
+    def with_snapshots(self, view: ClusterView, names: Collection[str], gate: Decides | None) -> ClusterView:
+        """The view with those snapshots as tables that are among the names, as the client of this thread sees them.
+
+        The same ones of one view are the same catalog, so that what is planned over it is remembered. Raises
+        `SqlError` for a snapshot that is no more, and for one that policies do not show.
+        """
+        wanted = tuple(sorted(name for name in names if AT in name and snapshot_of(name) is not None))
+        wanted = tuple(name for name in wanted if scanned_name(name) in view.scanned)
+        if not wanted:
+            return view
+        key = (id(view.catalog), wanted)
+        with self._lock:
+            found = self._catalogs.get(key)
+            if found is not None and found[0] is view.catalog:
+                self._catalogs.move_to_end(key)
+                return evolve(view, catalog=found[1])
+        made = self._with(view, wanted, gate)
+        with self._lock:
+            self._catalogs[key] = view.catalog, made
+            while len(self._catalogs) > MAX_CATALOGS:
+                self._catalogs.popitem(last=False)
+        return evolve(view, catalog=made)
+
+    def _with(self, view: ClusterView, names: Collection[str], gate: Decides | None) -> Catalog:
+        pins = {name: self.named(name, view) for name in names}
+        specs: dict[str, Any] = {name: one.spec for name, one in pins.items()}
+        barriers: dict[str, str] = {}
+        for name in names if gate is not None else ():
+            assert gate is not None
+            specs[name], barrier = gate.snapshot_shown(pins[name].spec, view.policies)
+            if barrier is not None:
+                barriers[name] = barrier
+        base = view.catalog
+        return evolve(
+            base,
+            tables={**base.tables, **specs},
+            maps={**base.maps, **{name: one.map for name, one in pins.items()}},
+            # Of what is not seen whole nobody is told how much it is.
+            sizes={**base.sizes, **{name: one.sizes for name, one in pins.items() if name not in barriers}},
+            barriers={**base.barriers, **barriers},
+            scanned=pins,
+        )
+
+    def columns(self, table: ScannedTable) -> pa.Schema:
+        """The columns of the table as of the last seconds, for lists of tables. Raises why they cannot be told."""
+        now_ms = self.runtime.monotonic_ms()
+        with self._lock:
+            known = self._listed.get(table.mark)
+        if known is None or now_ms - known.looked_ms >= LISTED_MS:
+            known = self._look(table, now_ms)
+            with self._lock:
+                if len(self._listed) > MAX_SNAPSHOTS:
+                    self._listed.clear()
+                self._listed[table.mark] = known
+        if known.error is not None:
+            raise known.error
+        assert known.schema is not None
+        return known.schema
+
+    def _look(self, table: ScannedTable, now_ms: float) -> _Listed:
+        try:
+            return _Listed(now_ms, self._learnt(table, self.opened(table)).spec.schema, None)
+        except BallistaError as error:
+            return _Listed(now_ms, None, error)
+
+
+def name_of(snapshot: str) -> str:
+    """What stands for a snapshot in a name: the id itself if it can stand there.
+
+    >>> name_of("17"), len(name_of("Refs/Tag"))
+    ('17', 16)
+    """
+    plain = snapshot.isascii() and snapshot.replace("-", "").replace("_", "").isalnum() and snapshot.islower()
+    is_short = 0 < len(snapshot) <= 80
+    if is_short and (plain or snapshot.isdigit()):
+        return snapshot
+    return sha256(snapshot.encode()).hexdigest()[:_DIGITS]
+
+
+def _pinned(table: ScannedTable, name: str, snapshot: Any) -> PinnedSnapshot:
+    schema: pa.Schema = snapshot.schema
+    try:
+        require_held(schema, table.name)
+    except SchemaMismatch as error:
+        raise SqlError(f"table '{table.name}' cannot be read: {error.message}") from None
+    weight = snapshot.bytes or 0
+    pmap = snapshot_map(name, 1 + weight // TASK_BYTES)
+    rows = float(weight / BYTES_PER_ROW if snapshot.rows is None else snapshot.rows)
+    share = np.full(len(pmap), 1 / len(pmap))
+    sizes = TableSizes(rows=rows * share, bytes=float(weight) * share)
+    return PinnedSnapshot(of=table, snapshot=snapshot, spec=snapshot_spec(name, schema), map=pmap, sizes=sizes)
