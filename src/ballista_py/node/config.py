@@ -133,6 +133,9 @@ class NodeConfig:
     together, have no more than that either, and wait for room. A scheduler at which a statement runs on Spark has a
     JVM beside that, whose heap is `spark_memory_bytes`.
 
+    Clients may make tables of what lies below `lake_locations` (folders, `s3://bucket/prefix`, catalogs by their URI),
+    which is scanned where it lies; without any they make none.
+
     On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
     more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
     at once.
@@ -203,6 +206,7 @@ class NodeConfig:
     spark_remote: str | None = field(default=None, repr=False)
     otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
+    lake_locations: tuple[str, ...] = ()
     max_running_jobs: int = field(default=4, validator=_positive)
     max_queued_jobs: int = field(default=1_000, validator=_queue)
     max_job_result_bytes: int = field(default=16 << 30, validator=_positive)

@@ -65,8 +65,8 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTH
 def _leg(leg: Leg, measured: Measured) -> dict[str, Any]:
     ran = measured.get((leg.fragment, leg.executor_id))
     if ran is None:
-        return leg.to_json()
-    return {**leg.to_json(), "ran": {"rows": ran.rows, "bytes": ran.bytes, "took_ms": ran.took_ms}}
+        return leg.to_json(shown=True)
+    return {**leg.to_json(shown=True), "ran": {"rows": ran.rows, "bytes": ran.bytes, "took_ms": ran.took_ms}}
 
 
 def _fragment(fragment: Fragment, legs: Sequence[Leg], measured: Measured) -> dict[str, Any]:

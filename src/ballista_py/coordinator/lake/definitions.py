@@ -47,6 +47,11 @@ class ScannedTables:
         return 0
 
 
+def no_scans(change: CreateScanned, _token: str) -> int:
+    """What takes the place of `ScannedTables.carry_out` where nothing is scanned."""
+    raise ConfigError(f"table '{change.table}': this node makes no tables that are scanned where they lie")
+
+
 def declare(tables: TableMaker, lakes: LakeSnapshots, change: CreateScanned, mark: str | None = None) -> ScannedTable:
     """Give the files a name, once they could be read; the table of that name.
 

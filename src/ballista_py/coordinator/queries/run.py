@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 from attrs import Factory, define, evolve, field
@@ -21,6 +22,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import conformed
+from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import in_own_words
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan, relation_bytes
@@ -151,6 +153,17 @@ OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Seq
 
 One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
 """
+
+
+
+class LakeLegs(Protocol):
+    """What makes legs of scanned tables, and opens them beside others (`lake.scans.LakeScans`)."""
+
+    def legs(self, plan: QueryPlan, view: ClusterView, live: frozenset[Owner]) -> tuple[Leg, ...]: ...
+    def open(
+        self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
+    ) -> Sequence[FragmentStream]: ...
+
 
 _MOST_NAMED = 5
 

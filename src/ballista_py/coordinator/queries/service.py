@@ -19,7 +19,7 @@ from ballista_py.coordinator.cluster_view import ClusterView, Lakes, Views, word
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
-from ballista_py.coordinator.queries.run import BroadcastTooLargeError, OpenLegs, QueryRun
+from ballista_py.coordinator.queries.run import BroadcastTooLargeError, LakeLegs, OpenLegs, QueryRun
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.coordinator.queries.statement_turns import MergingTurns
@@ -93,6 +93,7 @@ class QueryService:
     runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
     figures: Figures = field(default=UNSEEN, kw_only=True)
     lakes: Lakes | None = field(default=None, kw_only=True)
+    scans: LakeLegs | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
@@ -325,7 +326,7 @@ class QueryService:
             asked_ms = self.runtime.monotonic_ms()
             try:
                 # A replica that would not answer may be loading still; owners are the ones who must.
-                seen = view if broadcasting else _without_broadcasts(view)
+                seen = view if broadcasting else evolve(view, catalog=evolve(view.catalog, broadcasts=None))
                 plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
                 self._turns.take(plan)
                 legs = self._pinned(view, legs, only, as_of)
@@ -337,7 +338,7 @@ class QueryService:
                     plan=plan,
                     legs=legs,
                     engine=self.engine,
-                    open_legs=self.open_legs,
+                    open_legs=self.open_legs if not view.catalog.scanned or self.scans is None else self.scans.open,
                     elsewhere=partial(self._elsewhere, view, plan),
                     runtime=self.runtime,
                     cancelled=cancelled,
@@ -464,6 +465,8 @@ class QueryService:
         if only is not None:
             plan = restricted(plan, only.partitions)
         legs = self._legs(plan, view, owners_only)
+        if view.catalog.scanned and self.scans is not None:
+            legs = (*legs, *self.scans.legs(plan, view, view.members - self._suspected(view)))
         if self.max_replica_lag_ms:
             legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
         return plan, legs
@@ -492,7 +495,3 @@ class QueryService:
             evolve(leg, tables=tuple(evolve(t, sequence=sequences.get(t.table)) for t in leg.tables))
             for leg in legs
         )
-
-
-def _without_broadcasts(view: ClusterView) -> ClusterView:
-    return evolve(view, catalog=evolve(view.catalog, broadcasts=None))

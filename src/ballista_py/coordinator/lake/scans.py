@@ -1,0 +1,159 @@
+"""From fragments over scanned tables to legs of tasks, and the streams of those that a scheduler runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, field
+
+from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.queries.run import Elsewhere, OpenLegs
+from ballista_py.coordinator.queries.running_statement import FragmentStream
+from ballista_py.engines.engine import Engine, RunningQuery
+from ballista_py.engines.scan_streams import ScanStreams
+from ballista_py.errors import TransportError
+from ballista_py.partitions.map import Owner
+from ballista_py.runtime import Runtime
+from ballista_py.scans.task import FileSlice, ScanTask
+from ballista_py.sql.legs import AT_SCHEDULER, legs_of_tasks, scanned_by
+from ballista_py.sql.plan import Catalog, Fragment, Leg, LegProgress, QueryPlan
+from ballista_py.sql.prune.scans import needs_of
+
+TASK_BYTES = 128 << 20
+
+
+@define(eq=False)
+class LakeScans:
+    """`LakeLegs` of a scheduler. Thread-safe. `open_legs` opens those at executors, `engine` runs those of its own."""
+
+    engine: Engine
+    open_legs: OpenLegs
+    runtime: Runtime
+    task_bytes: int = TASK_BYTES
+    _lock: Any = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = self.runtime.lock()
+
+    def legs(self, plan: QueryPlan, view: ClusterView, live: frozenset[Owner]) -> tuple[Leg, ...]:
+        """The legs of all fragments of scanned tables. Raises what looking for files raises."""
+        found: list[Leg] = []
+        for fragment in plan.fragments:
+            names = scanned_by(fragment, view.catalog)
+            if names:
+                found += self._legs(fragment, names, view.catalog, sorted(name for name, _ in live))
+        return tuple(found)
+
+    def _legs(
+        self, fragment: Fragment, names: Sequence[str], catalog: Catalog, executors: Sequence[str]
+    ) -> tuple[Leg, ...]:
+        tasks = {name: self._tasks(fragment, name, catalog) for name in names}
+        if not any(tasks.values()):
+            return ()
+        (name,) = names
+        shares: dict[str, list[ScanTask]] = {one: [] for one in executors or [AT_SCHEDULER]}
+        for task in sorted(tasks[name], key=lambda task: (-task.cost, task.number)):
+            least = min(shares, key=lambda one: (sum(task.cost for task in shares[one]), one))
+            shares[least].append(task)
+        made = [(one, {name: tuple(share)}) for one, share in shares.items() if share]
+        return legs_of_tasks(fragment, catalog, made)
+
+    def _tasks(self, fragment: Fragment, name: str, catalog: Catalog) -> tuple[ScanTask, ...]:
+        pin, table = catalog.scanned[name], catalog.tables[name]
+        guarded = name in catalog.barriers
+        needs = needs_of(fragment.sql, name, pin.spec.schema, filtered=not guarded)
+        columns = tuple(table.schema.names) if guarded else needs.columns
+        files = pin.snapshot.files(needs.filter, columns)
+        schema = pa.schema([pin.spec.schema.field(column) for column in columns])
+        groups = _packed(files, self.task_bytes)
+        return tuple(
+            ScanTask(
+                fragment_id=fragment.name,
+                files=group,
+                columns=columns,
+                schema=schema,
+                filter=needs.filter,
+                number=number,
+            )
+            for number, group in enumerate(groups)
+        )
+
+    def open(
+        self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
+    ) -> list[FragmentStream]:
+        """As `OpenLegs`: those that are the scheduler's own are begun here."""
+        own = [legs[0].executor_id == AT_SCHEDULER for legs in fragments]
+        others = [legs for legs, is_own in zip(fragments, own, strict=True) if not is_own]
+        streams = list(self.open_legs(others, addresses, elsewhere)) if others else []
+        waiting, found = iter(streams), list[FragmentStream]()
+        try:
+            for legs, is_own in zip(fragments, own, strict=True):
+                found.append(OwnScan(legs[0], self.engine, self.runtime) if is_own else next(waiting))
+        except BaseException:
+            for stream in (*streams, *found):
+                stream.cancel()
+            raise
+        return found
+
+
+class OwnScan:
+    """A leg that the scheduler runs itself, as `FragmentStream`."""
+
+    def __init__(self, leg: Leg, engine: Engine, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._began_ms = runtime.monotonic_ms()
+        self._scans = ScanStreams(leg.scans)
+        self._running: RunningQuery = engine.query(leg.sql, streams=dict(self._scans.readers()))
+        self._rows = self._bytes = 0
+        self._ended = False
+        self.error: BaseException | None = None
+        self.schema = self._running.schema
+
+    @property
+    def bytes_received(self) -> int:
+        """Nothing comes over the network."""
+        return 0
+
+    @property
+    def progress(self) -> tuple[LegProgress, ...]:
+        """What it has given so far."""
+        took_ms = self._runtime.monotonic_ms() - self._began_ms
+        return (LegProgress(rows=self._rows, bytes=self._bytes, took_ms=took_ms, ended=self._ended),)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, lazily, once. Raises what the engine and the reader raise."""
+        try:
+            for batch in self._running.batches():
+                self._rows += batch.num_rows
+                self._bytes += batch.nbytes
+                yield batch
+            self._ended = True
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = self.error or error
+            raise
+        finally:
+            self._scans.stop()
+
+    def cancel(self) -> None:
+        """Give up what was not read. From any thread, harmless after the end."""
+        if not self._ended:
+            self.error = self.error or TransportError("the legs were cancelled")
+        self._scans.stop()
+        self._running.cancel()
+
+
+def _packed(files: Sequence[FileSlice], most: int) -> list[tuple[FileSlice, ...]]:
+    """The files in their order, as many together as weigh no more than that."""
+    groups: list[list[FileSlice]] = []
+    weight = 0
+    for one in files:
+        if not groups or weight + one.cost > most:
+            groups.append([])
+            weight = 0
+        groups[-1].append(one)
+        weight += one.cost
+    return [tuple(group) for group in groups]
