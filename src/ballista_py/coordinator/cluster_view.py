@@ -71,6 +71,11 @@ class ClusterView:
         known = {table.folder: table.schema for table in tables}
         return {name: known[folders[0]] for name, folders in self.formers.items() if folders[0] in known}
 
+    def listed(self, lakes: Lakes | None) -> Mapping[str, TableSpec]:
+        """All tables that lists show, those too that are scanned where they lie."""
+        tables = self.catalog.tables
+        return tables if not self.scanned or lakes is None else {**tables, **lakes.listed(self)}
+
     def kept(self, plan: QueryPlan) -> QueryPlan:
         """The plan, if all that it reads is kept by the cluster. Raises `SqlError` for one of scanned tables: whoever
         reads the partitions of others himself finds none of those."""
@@ -113,6 +118,8 @@ class Lakes(Protocol):
 
     def pinned(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> str: ...
     def with_snapshots(self, view: ClusterView, names: Collection[str], gate: Decides | None) -> ClusterView: ...
+    def listed(self, view: ClusterView) -> Mapping[str, TableSpec]: ...
+    def described(self, table: ScannedTable) -> TableSpec: ...
 
 
 class ChangeDoor(Protocol):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ballista_py.errors import InvalidData, TransportError
 from ballista_py.scans.task import ScanTask
+
+if TYPE_CHECKING:
+    from ballista_py.storage.lake.opening import LakeOpener
 
 
 class ScanStreams:
@@ -36,10 +41,18 @@ class ScanStreams:
         }
 
     def _rows(self, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:
-        from ballista_py.storage.lake import task_rows  # with the libraries of formats
+        from ballista_py.storage.lake.reading import task_rows  # with the libraries of formats
 
         for task in tasks:
-            for batch in task_rows(task, credentials=task.credentials, cancelled=lambda: self._stopped):
+            for batch in task_rows(task, _opener(), cancelled=lambda: self._stopped):
                 if self._stopped:
                     raise TransportError("The query was cancelled")
                 yield batch
+
+
+@cache
+def _opener() -> LakeOpener:
+    """The one of this process: it remembers what footers say."""
+    from ballista_py.storage.lake.opening import LakeOpener
+
+    return LakeOpener()

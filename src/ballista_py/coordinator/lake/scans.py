@@ -9,6 +9,7 @@ import pyarrow as pa
 from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.lake.snapshots import LakeSnapshots
 from ballista_py.coordinator.queries.run import Elsewhere, OpenLegs
 from ballista_py.coordinator.queries.running_statement import FragmentStream
 from ballista_py.engines.engine import Engine, RunningQuery
@@ -16,22 +17,23 @@ from ballista_py.engines.scan_streams import ScanStreams
 from ballista_py.errors import TransportError
 from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
-from ballista_py.scans.task import FileSlice, ScanTask
+from ballista_py.scans.cut import TARGET_BYTES, cut, tasks_of
+from ballista_py.scans.task import ScanTask
+from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
 from ballista_py.sql.legs import AT_SCHEDULER, legs_of_tasks, scanned_by
 from ballista_py.sql.plan import Catalog, Fragment, Leg, LegProgress, QueryPlan
 from ballista_py.sql.prune.scans import needs_of
-
-TASK_BYTES = 128 << 20
 
 
 @define(eq=False)
 class LakeScans:
     """`LakeLegs` of a scheduler. Thread-safe. `open_legs` opens those at executors, `engine` runs those of its own."""
 
+    snapshots: LakeSnapshots
     engine: Engine
     open_legs: OpenLegs
     runtime: Runtime
-    task_bytes: int = TASK_BYTES
+    task_bytes: int = TARGET_BYTES
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -53,10 +55,8 @@ class LakeScans:
         if not any(tasks.values()):
             return ()
         (name,) = names
-        shares: dict[str, list[ScanTask]] = {one: [] for one in executors or [AT_SCHEDULER]}
-        for task in sorted(tasks[name], key=lambda task: (-task.cost, task.number)):
-            least = min(shares, key=lambda one: (sum(task.cost for task in shares[one]), one))
-            shares[least].append(task)
+        workers = [ScanWorker(id=one) for one in executors or [AT_SCHEDULER]]
+        shares = WeightedScheduler().assign(tasks[name], workers)
         made = [(one, {name: tuple(share)}) for one, share in shares.items() if share]
         return legs_of_tasks(fragment, catalog, made)
 
@@ -67,18 +67,8 @@ class LakeScans:
         columns = tuple(table.schema.names) if guarded else needs.columns
         files = pin.snapshot.files(needs.filter, columns)
         schema = pa.schema([pin.spec.schema.field(column) for column in columns])
-        groups = _packed(files, self.task_bytes)
-        return tuple(
-            ScanTask(
-                fragment_id=fragment.name,
-                files=group,
-                columns=columns,
-                schema=schema,
-                filter=needs.filter,
-                number=number,
-            )
-            for number, group in enumerate(groups)
-        )
+        groups = cut(files, self.task_bytes)
+        return tasks_of(fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name))
 
     def open(
         self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
@@ -144,16 +134,3 @@ class OwnScan:
             self.error = self.error or TransportError("the legs were cancelled")
         self._scans.stop()
         self._running.cancel()
-
-
-def _packed(files: Sequence[FileSlice], most: int) -> list[tuple[FileSlice, ...]]:
-    """The files in their order, as many together as weigh no more than that."""
-    groups: list[list[FileSlice]] = []
-    weight = 0
-    for one in files:
-        if not groups or weight + one.cost > most:
-            groups.append([])
-            weight = 0
-        groups[-1].append(one)
-        weight += one.cost
-    return [tuple(group) for group in groups]

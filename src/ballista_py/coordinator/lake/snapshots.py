@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from attrs import define, evolve, field, frozen
 from ballista_py.coordinator.cluster_view import ClusterView, Decides
 from ballista_py.engines.duckdb.tables import require_held
 from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.scanned_table import (
     AT,
@@ -29,12 +32,18 @@ from ballista_py.partitions.scanned_table import (
     snapshot_of,
     snapshot_spec,
 )
+from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
+from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.secret import Secret
 from ballista_py.sql.estimate.statistics import TableSizes
 from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.secret_references import with_secrets
 
+if TYPE_CHECKING:
+    from ballista_py.storage.lake.table import LakeSnapshot, LakeTable
+
+SHARED = "shared"  # in a declaration: every executor finds the files at the same path
 MAX_SNAPSHOTS = 256
 MAX_CATALOGS = 64
 LISTED_MS = 10_000.0  # how old the columns may be that lists of tables show
@@ -43,12 +52,18 @@ BYTES_PER_ROW = 64  # where nobody says how many rows there are
 _DIGITS = 16
 
 
+def _opened(scan: Mapping[str, Any]) -> LakeTable:
+    from ballista_py.storage.lake.table import open_table  # with the libraries of formats
+
+    return open_table(scan)
+
+
 @frozen(kw_only=True, eq=False)
 class PinnedSnapshot:
     """A snapshot that a statement reads: what it is `of`, the `snapshot` itself, and what it is to the planner."""
 
     of: ScannedTable
-    snapshot: Any
+    snapshot: LakeSnapshot
     spec: SnapshotSpec
     map: PartitionMap
     sizes: TableSizes
@@ -72,8 +87,9 @@ class LakeSnapshots:
 
     runtime: Runtime
     secrets: Mapping[str, Secret] = field(factory=dict)
-    open: Callable[[Mapping[str, Any]], Any] | None = None
+    open: Callable[[Mapping[str, Any]], LakeTable] = _opened
     _known: OrderedDict[str, PinnedSnapshot] = field(factory=OrderedDict, init=False)
+    _credentials: dict[str, StorageCredentials | None] = field(factory=dict, init=False, repr=False)
     _catalogs: OrderedDict[Any, tuple[Catalog, Catalog]] = field(factory=OrderedDict, init=False)
     _listed: dict[str, _Listed] = field(factory=dict, init=False)
     _lock: Any = field(init=False)
@@ -82,34 +98,41 @@ class LakeSnapshots:
         self._lock = self.runtime.lock()
 
     def pinned(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> str:
-        """The name of the snapshot of now, or of the one that is meant. Raises `ConfigError` and what opening raises."""
-        return self._learnt(table, self.opened(table, version, timestamp)).name
+        """The name of the snapshot of now, or of the one that is meant. Raises as `opened`."""
+        return self._learnt(table, *self.opened(table, version, timestamp)).name
 
-    def opened(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> Any:
-        """The snapshot itself. Raises as `storage.lake.open_table`."""
-        scan = with_secrets(dict(table.scan), self.secrets)
-        return self._opener()(scan).snapshot(version=version, timestamp=timestamp)
+    def opened(
+        self, table: ScannedTable, version: str | None = None, timestamp: str | None = None
+    ) -> tuple[LakeSnapshot, StorageCredentials | None]:
+        """The snapshot itself, and what opens its files. Raises as `storage.lake.table.open_table` and its snapshots, and `SqlError` for a time that
+        is none, or that a format does not know."""
+        if (version or timestamp) and table.format == "parquet":
+            raise table.refused("there is no older snapshot of plain files, read them as they are")
+        moment_ms = None if timestamp is None else moment_of(timestamp)
+        scan = {name: value for name, value in table.scan.items() if name != SHARED}
+        opened = self.open(with_secrets(scan, self.secrets))
+        return opened.snapshot(version, moment_ms), opened.credentials()
 
-    def _opener(self) -> Callable[[Mapping[str, Any]], Any]:
-        if self.open is not None:
-            return self.open
-        from ballista_py.storage.lake import open_table  # with the libraries of formats
-
-        return open_table
-
-    def _learnt(self, table: ScannedTable, snapshot: Any) -> PinnedSnapshot:
+    def _learnt(
+        self, table: ScannedTable, snapshot: LakeSnapshot, credentials: StorageCredentials | None
+    ) -> PinnedSnapshot:
         name = table.snapshot_name(name_of(snapshot.id))
         with self._lock:
             known = self._known.get(name)
-            if known is not None:
-                self._known.move_to_end(name)
-                return known
-        made = _pinned(table, name, snapshot)
+        made = known or _pinned(table, name, snapshot)
         with self._lock:
             found = self._known.setdefault(name, made)
+            self._known.move_to_end(name)
+            self._credentials[name] = credentials  # those that were given last are good for longest
             while len(self._known) > MAX_SNAPSHOTS:
-                self._known.popitem(last=False)
-        return found
+                gone, _ = self._known.popitem(last=False)
+                self._credentials.pop(gone, None)
+            return found
+
+    def credentials(self, name: str) -> StorageCredentials | None:
+        """What opens the files of a snapshot; None: whatever a node itself has."""
+        with self._lock:
+            return self._credentials.get(name)
 
     def named(self, name: str, view: ClusterView) -> PinnedSnapshot:
         """The snapshot of that name. Raises `SqlError` for one that there is not any more."""
@@ -121,12 +144,12 @@ class LakeSnapshots:
         if known is not None:
             return known
         # Of plain files there is no other snapshot than that of now, which is the same one if nothing has changed.
-        snapshot = self.opened(table, None if table.format == "parquet" else said[1])
+        snapshot, credentials = self.opened(table, None if table.format == "parquet" else said[1])
         if name_of(snapshot.id) != said[1]:
             raise SqlError(
                 f"the files of table '{table.name}' have changed since the statement was planned: send it again"
             )
-        return self._learnt(table, snapshot)
+        return self._learnt(table, snapshot, credentials)
 
     def with_snapshots(self, view: ClusterView, names: Collection[str], gate: Decides | None) -> ClusterView:
         """The view with those snapshots as tables that are among the names, as the client of this thread sees them.
@@ -171,6 +194,20 @@ class LakeSnapshots:
             scanned=pins,
         )
 
+    def described(self, table: ScannedTable) -> TableSpec:
+        """The table as it is now, for a description of it. Raises as `opened`."""
+        return described(table, self._learnt(table, *self.opened(table)).spec.schema)
+
+    def listed(self, view: ClusterView) -> dict[str, TableSpec]:
+        """The scanned tables for lists of tables, with the columns of the last seconds; none if they cannot be told."""
+        found: dict[str, TableSpec] = {}
+        for name, table in view.scanned.items():
+            schema = pa.schema([])
+            with suppress(BallistaError):
+                schema = self.columns(table)
+            found[name] = described(table, schema)
+        return found
+
     def columns(self, table: ScannedTable) -> pa.Schema:
         """The columns of the table as of the last seconds, for lists of tables. Raises why they cannot be told."""
         now_ms = self.runtime.monotonic_ms()
@@ -189,9 +226,23 @@ class LakeSnapshots:
 
     def _look(self, table: ScannedTable, now_ms: float) -> _Listed:
         try:
-            return _Listed(now_ms, self._learnt(table, self.opened(table)).spec.schema, None)
+            return _Listed(now_ms, self._learnt(table, *self.opened(table)).spec.schema, None)
         except BallistaError as error:
             return _Listed(now_ms, None, error)
+
+
+def moment_of(text: str) -> int:
+    """The time that a text says, in milliseconds since 1970; in UTC if it says no zone. Raises `SqlError`.
+
+    >>> moment_of("2026-01-31 12:00:00"), moment_of("2026-01-31 12:00:00+01:00")
+    (1769860800000, 1769857200000)
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise SqlError(f"the time of a snapshot is a text as '2026-01-31 12:00:00', and not {text[:80]!a}") from None
+    moment = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
 
 
 def name_of(snapshot: str) -> str:
@@ -207,7 +258,12 @@ def name_of(snapshot: str) -> str:
     return sha256(snapshot.encode()).hexdigest()[:_DIGITS]
 
 
-def _pinned(table: ScannedTable, name: str, snapshot: Any) -> PinnedSnapshot:
+def described(table: ScannedTable, schema: pa.Schema) -> SnapshotSpec:
+    """The table as lists of tables and descriptions show it."""
+    return evolve(snapshot_spec(table.name, plain(schema)), source=table.scan, comment=table.comment)
+
+
+def _pinned(table: ScannedTable, name: str, snapshot: LakeSnapshot) -> PinnedSnapshot:
     schema: pa.Schema = snapshot.schema
     try:
         require_held(schema, table.name)

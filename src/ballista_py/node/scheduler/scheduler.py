@@ -340,7 +340,7 @@ def _services(
 ) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
-    lakes = LakeSnapshots(runtime, _secrets(config))
+    core.lakes = lakes = LakeSnapshots(runtime, _secrets(config))
     seen = ClientViews(catalogs, tools.gate, lakes)
     legs = LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs)
     queries = ObservedQueries(
@@ -361,7 +361,7 @@ def _services(
         ),
         figures=ground.metrics,
         lakes=lakes,
-        scans=LakeScans(tools.engine, legs.open, runtime),
+        scans=LakeScans(lakes, tools.engine, legs.open, runtime),
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
     ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
