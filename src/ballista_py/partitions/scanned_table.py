@@ -74,11 +74,11 @@ class ScannedTable:
         """What one of its snapshots is called in a statement that is planned.
 
         >>> ScannedTable(name="trips", scan={"format": "delta", "path": "/t"}, named=7).snapshot_name("3")
-        'trips@7.3'
+        'trips@7-3'
         """
         if not _ID.fullmatch(snapshot):
             raise ConfigError(f"table '{self.name}': a snapshot cannot be called {snapshot[:80]!a}")
-        return f"{self.name}{AT}{self.named}.{snapshot}"
+        return f"{self.name}{AT}{self.named}-{snapshot}"
 
     @name.validator
     def _check_name(self, _attribute: object, name: str) -> None:
@@ -112,7 +112,7 @@ class SnapshotSpec(TableSpec):
 def scanned_name(name: str) -> str:
     """The table whose snapshot has that name; every other name is that of a table itself.
 
-    >>> scanned_name("trips@7.3"), scanned_name("trips")
+    >>> scanned_name("trips@7-3"), scanned_name("trips")
     ('trips', 'trips')
     """
     return name.partition(AT)[0]
@@ -121,11 +121,11 @@ def scanned_name(name: str) -> str:
 def snapshot_of(name: str) -> tuple[int, str] | None:
     """The number of the naming and the snapshot that a name has; None for one that is none of a snapshot.
 
-    >>> snapshot_of("trips@7.3"), snapshot_of("trips"), snapshot_of("a@b.com")
+    >>> snapshot_of("trips@7-3"), snapshot_of("trips"), snapshot_of("a@b.com")
     ((7, '3'), None, None)
     """
     _, sign, rest = name.partition(AT)
-    number, _, snapshot = rest.partition(".")
+    number, _, snapshot = rest.partition("-")
     if not sign or not number.isascii() or not number.isdigit() or not _ID.fullmatch(snapshot):
         return None
     return int(number), snapshot

@@ -439,7 +439,9 @@ class WriteService:
             raise SqlError("the statement returns no rows")
         self.door.require_change(change)
         return self._whole.columns(
-            change, self._targets.managed(change.table), self.views.current(()).catalog.schemas
+            change,
+            self._targets.managed(change.table),
+            self.queries.views.current(words_of(statement)).catalog.schemas,
         )
 
     def answer(self, folder: str, attempt: str) -> pa.Table:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.cluster_view import Views, words_of
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
@@ -107,9 +107,9 @@ class TargetTables:
     def bind(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
         try:
-            self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
+            self.engine.bind_change(change.text, self.queries.views.current(words_of(change.text)).catalog.schemas)
         except SqlError:
-            self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
+            self.engine.bind_change(change.text, self.queries.views.refresh(words_of(change.text)).catalog.schemas)
 
 
 CONCLUDE_MS = 1_500.0
