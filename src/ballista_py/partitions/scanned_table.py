@@ -7,7 +7,7 @@ statement a snapshot is a table like others, of a name that no table can have, s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,7 @@ SCANNED_TYPE = "SCANNED"  # what one is called where tables are listed
 SCANNED_MARK = "scan."  # what no mark of a table or a view begins with
 AT = "@"  # stands in no name of a table
 MAX_PARTS = 64
+_OWN = re.compile(r'"(?P<name>[^"@]+)@[0-9]+-[a-z0-9_-]{1,80}"(?: AS (?P<alias>"[^"]+"|\w+))?')
 _ID = re.compile(r"[a-z0-9_-]{1,80}")
 _NO_COLUMN = "__ballista_scanned"  # no table has one of that name
 
@@ -129,6 +130,65 @@ def snapshot_of(name: str) -> tuple[int, str] | None:
     if not sign or not number.isascii() or not number.isdigit() or not _ID.fullmatch(snapshot):
         return None
     return int(number), snapshot
+
+
+def external_table(name: str, scan: Mapping[str, Any]) -> str:
+    """The statement that makes a scanned table of that name.
+
+    Raises `ConfigError` for a value that is no text, number or flag, nor a mapping of such.
+
+    >>> external_table("t", {"format": "delta", "path": "/lake/t"})
+    'CREATE EXTERNAL TABLE "t" STORED AS DELTA LOCATION \\'/lake/t\\''
+    """
+    options: list[str] = []
+    for key, value in scan.items():
+        if key in ("format", "path"):
+            continue
+        inner = value.items() if isinstance(value, Mapping) else [("", value)]
+        for more, one in inner:
+            if not isinstance(one, str | int | float):
+                raise ConfigError(f"table '{name}': '{key}' of its scan takes texts, numbers and mappings of such")
+            written = str(one).lower() if isinstance(one, bool) else str(one)
+            options.append(f"{_literal(f'{key}.{more}' if more else str(key))} {_literal(written)}")
+    place = f" LOCATION {_literal(str(scan['path']))}" if scan.get("path") else ""
+    said = f" OPTIONS ({', '.join(options)})" if options else ""
+    shown = '"' + name.replace('"', '""') + '"'
+    return f"CREATE EXTERNAL TABLE {shown} STORED AS {str(scan.get('format')).upper()}{place}{said}"
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def with_own_names(schema: pa.Schema) -> pa.Schema:
+    """The columns of an answer; one that is called by its expression is called as that was written.
+
+    >>> with_own_names(pa.schema([('(SELECT a FROM "t@1-2" AS t, "t@1-2" AS u)', pa.int64())])).names
+    ['(SELECT a FROM t, t AS u)']
+    """
+    if not any(AT in name for name in schema.names):
+        return schema
+    names = [_OWN.sub(_as_written, name) for name in schema.names]
+    fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+    return pa.schema(fields, schema.metadata)
+
+
+def _as_written(found: re.Match[str]) -> str:
+    name, alias = found["name"], found["alias"]
+    shown = name if name.isidentifier() else f'"{name}"'
+    return shown if alias is None or alias.strip('"') == name else f"{shown} AS {alias}"
+
+
+def require_alone(name: str, others: Iterable[Any]) -> None:
+    """Raise `ConfigError` if a scanned table is declared with what others have: a source, columns, partition keys.
+
+    >>> require_alone("t", [None, ()])
+    """
+    if any(one is not None and (not hasattr(one, "__len__") or len(one)) for one in others):
+        raise ConfigError(
+            f"table '{name}' is scanned where it lies: its columns are those of its snapshot, it takes no source, "
+            "schema, keys or checks and is split by its files; leave them out"
+        )
 
 
 def snapshot_spec(name: str, schema: pa.Schema) -> SnapshotSpec:

@@ -16,7 +16,10 @@ from ballista_py.coordinator.tables.ddl import mark_of, marks_of
 from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.bounds import MAX_COMMENT_CHARS, require_chars
-from ballista_py.partitions.scanned_table import MAX_SCANNED, ScannedTable
+from ballista_py.partitions.scanned_table import MAX_SCANNED, ScannedTable, require_alone
+from ballista_py.partitions.table import folded
+from ballista_py.runtime import Runtime
+from ballista_py.secret import Secret
 from ballista_py.sql.parse.external_tables import CreateScanned
 from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.work import require_wanted
@@ -69,6 +72,20 @@ def declare(tables: TableMaker, lakes: LakeSnapshots, change: CreateScanned, mar
     lakes.pinned(made)  # which says what is wrong with it
     require_wanted()
     return tables.commit(lambda cluster: with_declared(cluster, change, made, mark)).scanned[change.table]
+
+
+def declare_here(
+    tables: TableMaker,
+    runtime: Runtime,
+    secrets: Mapping[str, Secret],
+    name: str,
+    scan: Mapping[str, Any],
+    others: Sequence[Any] = (),
+) -> ScannedTable:
+    """As `declare`, for whoever runs this process. Raises `ConfigError` for `others`, which scanned tables have not."""
+    require_alone(name, others)
+    change = CreateScanned(table=folded(name), scan=scan)
+    return declare(tables, LakeSnapshots(runtime, secrets), change)
 
 
 def with_declared(

@@ -14,7 +14,7 @@ from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
-from ballista_py.partitions.scanned_table import SnapshotSpec
+from ballista_py.partitions.scanned_table import SnapshotSpec, external_table
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.own_words import meant
@@ -28,7 +28,6 @@ from ballista_py.sql.parse.descriptions import (
     ShowNames,
     read_description,
 )
-from ballista_py.sql.parse.external_tables import external_table
 from ballista_py.sql.parse.parameters import with_nulls
 from ballista_py.sql.parse.table_names import CATALOG, DESCRIBED, SCHEMA, SEEN, described_in
 

@@ -91,6 +91,7 @@ class TableMaker:
         spark: SparkSettings = NO_SETTINGS,
     ) -> None:
         self._store = store
+        self._secrets = secrets or {}
         self._run_all = run_all
         self._spawn = spawn
         self._runtime = runtime
@@ -170,6 +171,12 @@ class TableMaker:
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
+
+    def scan(self, name: str, scan: Mapping[str, Any], *others: Any) -> None:
+        """Give files that lie elsewhere a name. Raises as `lake.definitions.declare`, and for `others` that say more."""
+        from ballista_py.coordinator.lake.definitions import declare_here  # with a parser, which others are spared
+
+        declare_here(self, self._runtime, self._secrets, name, scan, others)
 
     def _columns(
         self,

@@ -1,7 +1,7 @@
 """CREATE TABLE of files that lie elsewhere and stay there: `CREATE EXTERNAL TABLE`, `CREATE TABLE … USING … LOCATION`.
 
 The engine has no such statement, so it never sees these words; they are read one by one, and what is not read is
-refused by its name. `external_table` writes what `read_external` reads.
+refused by its name. `scanned_table.external_table` writes what `read_external` reads.
 """
 
 from __future__ import annotations
@@ -96,30 +96,6 @@ def read_external(text: StatementText) -> CreateScanned:
     )
 
 
-def external_table(name: str, scan: Mapping[str, Any]) -> str:
-    """The statement that makes a scanned table of that name.
-
-    Raises `ConfigError` for a value that is no text, number or flag, nor a mapping of such.
-
-    >>> external_table("t", {"format": "delta", "path": "/lake/t"})
-    'CREATE EXTERNAL TABLE "t" STORED AS DELTA LOCATION \\'/lake/t\\''
-    """
-    options: list[str] = []
-    for key, value in scan.items():
-        if key in ("format", "path"):
-            continue
-        inner = value.items() if isinstance(value, Mapping) else [("", value)]
-        for more, one in inner:
-            if not isinstance(one, str | int | float):
-                raise ConfigError(f"table '{name}': '{key}' of its scan takes texts, numbers and mappings of such")
-            written = str(one).lower() if isinstance(one, bool) else str(one)
-            options.append(f"{_text(f'{key}.{more}' if more else str(key))} {_text(written)}")
-    place = f" LOCATION {_text(str(scan['path']))}" if scan.get("path") else ""
-    said = f" OPTIONS ({', '.join(options)})" if options else ""
-    shown = '"' + name.replace('"', '""') + '"'
-    return f"CREATE EXTERNAL TABLE {shown} STORED AS {str(scan.get('format')).upper()}{place}{said}"
-
-
 class _Clauses:
     """What stands behind the name, clause by clause."""
 
@@ -192,7 +168,7 @@ class _Clauses:
         return self._text.tokens[place].text
 
     def scan(self) -> dict[str, Any]:
-        """What was said. An option `a.b` is `b` of the mapping `a`."""
+        """What was said: `catalog.x` is `x` of the catalog, every other name with a dot one of the `options`."""
         if self._format is None:
             raise SqlError(f"table '{self._name}' has no format: say {_FORM}")
         found: dict[str, Any] = {"format": self._format}
@@ -204,10 +180,11 @@ class _Clauses:
                 raise SqlError(f"table '{self._name}': the option '{key}' is said by STORED AS and LOCATION")
             if not dot:
                 found[key] = _FLAGS.get(value.lower(), value)
-            elif isinstance(found.setdefault(first, {}), dict):
-                found[first][rest] = value
-            else:
-                raise SqlError(f"table '{self._name}': the option '{first[:80]}' is one value and several")
+                continue
+            inner, name = (first, rest) if first in ("catalog", "options") else ("options", key)
+            if not isinstance(found.setdefault(inner, {}), dict):
+                raise SqlError(f"table '{self._name}': the option '{inner}' is one value and several")
+            found[inner][name] = value
         return found
 
 
@@ -220,7 +197,3 @@ def _word(token: Token) -> str:
 def _says(text: StatementText, place: int, *words: str) -> bool:
     inside = place + len(words) <= len(text.tokens)
     return inside and all(text.says(place + number, word) for number, word in enumerate(words))
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
