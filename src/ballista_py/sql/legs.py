@@ -77,7 +77,7 @@ def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[O
     (fragment,) = (one for one in plan.fragments if one.name == failed.fragment)
     if failed.scans:
         others = sorted(name for name, _ in live if name != failed.executor_id)
-        return () if not others else (moved(failed, fragment, catalog, others[0]),)
+        return () if not others else (moved_leg(failed, fragment, catalog, others[0]),)
     read = {table.table: table for table in failed.tables}
     rest = tuple(
         table if table.whole else evolve(table, partitions=read[table.table].partitions)
@@ -94,7 +94,7 @@ def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[O
     )
 
 
-def moved(leg: Leg, fragment: Fragment, catalog: Catalog, executor_id: str) -> Leg:
+def moved_leg(leg: Leg, fragment: Fragment, catalog: Catalog, executor_id: str) -> Leg:
     """The leg of tasks at another executor, as of the same moment."""
     (made,) = legs_of_tasks(fragment, catalog, [(executor_id, leg.scans)])
     read = {table.table: table.sequence for table in leg.tables}

@@ -277,6 +277,15 @@ class LegProgress:
     took_ms: float
     ended: bool = False
 
+    def beside(self, other: LegProgress) -> LegProgress:
+        """What two legs have given together."""
+        return LegProgress(
+            rows=self.rows + other.rows,
+            bytes=self.bytes + other.bytes,
+            took_ms=max(self.took_ms, other.took_ms),
+            ended=self.ended and other.ended,
+        )
+
 
 def leg_from_json(data: Mapping[str, Any]) -> Leg:
     """The leg that `Leg.to_json` described. Raises `InvalidData` for tasks that it did not write."""

@@ -10,6 +10,8 @@ from attrs import define, field
 
 from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.lake.snapshots import LakeSnapshots
+from ballista_py.coordinator.lake.task_stream import TaskStream
+from ballista_py.coordinator.queries.leg_opener import LegOpener
 from ballista_py.coordinator.queries.run import Elsewhere, OpenLegs
 from ballista_py.coordinator.queries.running_statement import FragmentStream
 from ballista_py.engines.engine import Engine, RunningQuery
@@ -20,18 +22,18 @@ from ballista_py.runtime import Runtime
 from ballista_py.scans.cut import TARGET_BYTES, cut, tasks_of
 from ballista_py.scans.task import ScanTask
 from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
-from ballista_py.sql.legs import AT_SCHEDULER, legs_of_tasks, scanned_by
+from ballista_py.sql.legs import AT_SCHEDULER, legs_of_tasks, moved_leg, scanned_by
 from ballista_py.sql.plan import Catalog, Fragment, Leg, LegProgress, QueryPlan
 from ballista_py.sql.prune.scans import needs_of
 
 
 @define(eq=False)
 class LakeScans:
-    """`LakeLegs` of a scheduler. Thread-safe. `open_legs` opens those at executors, `engine` runs those of its own."""
+    """`LakeLegs` of a scheduler. Thread-safe. `sends` opens those at executors, `engine` runs those of its own."""
 
     snapshots: LakeSnapshots
     engine: Engine
-    open_legs: OpenLegs
+    sends: LegOpener
     runtime: Runtime
     task_bytes: int = TARGET_BYTES
     _lock: Any = field(init=False)
@@ -57,7 +59,9 @@ class LakeScans:
         (name,) = names
         workers = [ScanWorker(id=one) for one in executors or [AT_SCHEDULER]]
         shares = WeightedScheduler().assign(tasks[name], workers)
-        made = [(one, {name: tuple(share)}) for one, share in shares.items() if share]
+        if not executors:
+            return legs_of_tasks(fragment, catalog, [(AT_SCHEDULER, {name: shares[AT_SCHEDULER]})])
+        made = [(one, {name: (task,)}) for one, share in shares.items() for task in share]
         return legs_of_tasks(fragment, catalog, made)
 
     def _tasks(self, fragment: Fragment, name: str, catalog: Catalog) -> tuple[ScanTask, ...]:
@@ -70,22 +74,39 @@ class LakeScans:
         groups = cut(files, self.task_bytes)
         return tasks_of(fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name))
 
-    def open(
-        self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
-    ) -> list[FragmentStream]:
-        """As `OpenLegs`: those that are the scheduler's own are begun here."""
-        own = [legs[0].executor_id == AT_SCHEDULER for legs in fragments]
-        others = [legs for legs, is_own in zip(fragments, own, strict=True) if not is_own]
-        streams = list(self.open_legs(others, addresses, elsewhere)) if others else []
-        waiting, found = iter(streams), list[FragmentStream]()
-        try:
-            for legs, is_own in zip(fragments, own, strict=True):
-                found.append(OwnScan(legs[0], self.engine, self.runtime) if is_own else next(waiting))
-        except BaseException:
-            for stream in (*streams, *found):
-                stream.cancel()
-            raise
-        return found
+    def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:
+        """What opens the legs of a plan: those of tasks are handed to executors one after the other."""
+        fragments = {fragment.name: fragment for fragment in plan.fragments}
+
+        def moved(leg: Leg, executor_id: str) -> Leg:
+            return moved_leg(leg, fragments[leg.fragment], view.catalog, executor_id)
+
+        def opened(legs: Sequence[Leg], addresses: Mapping[str, str]) -> FragmentStream:
+            if legs[0].executor_id == AT_SCHEDULER:
+                return OwnScan(legs[0], self.engine, self.runtime)
+            members = {name: address for name, address in addresses.items() if name in _members(view)}
+            return TaskStream(legs, members, self.sends, moved, self.runtime, self.sends.spawn)
+
+        def open_all(
+            asked: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
+        ) -> list[FragmentStream]:
+            others = [legs for legs in asked if not legs[0].scans]
+            streams = iter(self.sends.open(others, addresses, elsewhere) if others else ())
+            found: list[FragmentStream] = []
+            try:
+                for legs in asked:
+                    found.append(opened(legs, addresses) if legs[0].scans else next(streams))
+            except BaseException:
+                for stream in (*found, *streams):
+                    stream.cancel()
+                raise
+            return found
+
+        return open_all
+
+
+def _members(view: ClusterView) -> frozenset[str]:
+    return frozenset(name for name, _ in view.members)
 
 
 class OwnScan:

@@ -160,9 +160,7 @@ class LakeLegs(Protocol):
     """What makes legs of scanned tables, and opens them beside others (`lake.scans.LakeScans`)."""
 
     def legs(self, plan: QueryPlan, view: ClusterView, live: frozenset[Owner]) -> tuple[Leg, ...]: ...
-    def open(
-        self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
-    ) -> Sequence[FragmentStream]: ...
+    def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs: ...
 
 
 _MOST_NAMED = 5

@@ -338,7 +338,7 @@ class QueryService:
                     plan=plan,
                     legs=legs,
                     engine=self.engine,
-                    open_legs=self.open_legs if not view.catalog.scanned or self.scans is None else self.scans.open,
+                    open_legs=self.open_legs if not view.catalog.scanned else self._opener(view, plan),
                     elsewhere=partial(self._elsewhere, view, plan),
                     runtime=self.runtime,
                     cancelled=cancelled,
@@ -367,6 +367,9 @@ class QueryService:
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(words_of(statement)), True
+
+    def _opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:
+        return self.open_legs if self.scans is None else self.scans.opener(view, plan)
 
     def begins(self, run: QueryRun) -> None:
         """A statement of this thread is about to be run so; who watches statements is told. Nobody does here."""

@@ -361,7 +361,7 @@ def _services(
         ),
         figures=ground.metrics,
         lakes=lakes,
-        scans=LakeScans(lakes, tools.engine, legs.open, runtime),
+        scans=LakeScans(lakes, tools.engine, legs, runtime),
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
     ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
