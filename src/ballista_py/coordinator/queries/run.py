@@ -159,8 +159,15 @@ One that fails later, and of which nothing was taken, is replaced by those that 
 class LakeLegs(Protocol):
     """What makes legs of scanned tables, and opens them beside others (`lake.scans.LakeScans`)."""
 
-    def legs(self, plan: QueryPlan, view: ClusterView, live: frozenset[Owner]) -> tuple[Leg, ...]: ...
+    def with_tasks(
+        self, plan: QueryPlan, legs: tuple[Leg, ...], view: ClusterView, live: frozenset[Owner], *, told: bool
+    ) -> tuple[QueryPlan, tuple[Leg, ...]]: ...
     def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs: ...
+
+
+def opener_of(plain: OpenLegs, scans: LakeLegs | None, view: ClusterView, plan: QueryPlan) -> OpenLegs:
+    """What opens the legs of a plan: `plain`, unless it reads scanned tables."""
+    return plain if scans is None or not view.catalog.scanned else scans.opener(view, plan)
 
 
 _MOST_NAMED = 5

@@ -19,7 +19,7 @@ from ballista_py.coordinator.cluster_view import ClusterView, Lakes, Views, word
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
-from ballista_py.coordinator.queries.run import BroadcastTooLargeError, LakeLegs, OpenLegs, QueryRun
+from ballista_py.coordinator.queries.run import BroadcastTooLargeError, LakeLegs, OpenLegs, QueryRun, opener_of
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.coordinator.queries.statement_turns import MergingTurns
@@ -123,7 +123,7 @@ class QueryService:
 
     def _explained(self, statement: str) -> dict[str, Any]:
         with self._spelled(statement) as (statement, _):
-            plan, legs = self._plan(self._view_for(statement), statement, timed=True)
+            plan, legs = self._plan(self._view_for(statement), statement, timed=True, told=True)
         require_told(plan)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
@@ -338,7 +338,7 @@ class QueryService:
                     plan=plan,
                     legs=legs,
                     engine=self.engine,
-                    open_legs=self.open_legs if not view.catalog.scanned else self._opener(view, plan),
+                    open_legs=opener_of(self.open_legs, self.scans, view, plan),
                     elsewhere=partial(self._elsewhere, view, plan),
                     runtime=self.runtime,
                     cancelled=cancelled,
@@ -367,9 +367,6 @@ class QueryService:
             if not condemned:  # else there may be a copy, which need not be waited for
                 pause(self.runtime, min(REPLAN_WAIT_MS * replans, LONGEST_WAIT_MS), obstacle)
             view, is_fresh = self.views.refresh(words_of(statement)), True
-
-    def _opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:
-        return self.open_legs if self.scans is None else self.scans.opener(view, plan)
 
     def begins(self, run: QueryRun) -> None:
         """A statement of this thread is about to be run so; who watches statements is told. Nobody does here."""
@@ -462,6 +459,7 @@ class QueryService:
         only: Portion | None = None,
         owners_only: bool = False,
         timed: bool = False,
+        told: bool = False,
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
         # What is answered in parts, or by somebody else, has no moment in common but that of its merge.
         plan = self.plans.plan(statement, view.catalog, timed=timed)
@@ -469,7 +467,8 @@ class QueryService:
             plan = restricted(plan, only.partitions)
         legs = self._legs(plan, view, owners_only)
         if view.catalog.scanned and self.scans is not None:
-            legs = (*legs, *self.scans.legs(plan, view, view.members - self._suspected(view)))
+            live = view.members - self._suspected(view)
+            plan, legs = self.scans.with_tasks(plan, legs, view, live, told=told)
         if self.max_replica_lag_ms:
             legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
         return plan, legs
