@@ -73,9 +73,8 @@ def require_supported(
 
     >>> require_supported("trips", [FileSlice(path="s3://b/trips/a.orc", size=1, format="orc")])
     Traceback (most recent call last):
-    ballista_py.errors.Unsupported: table 'trips' cannot be scanned: 's3://b/trips/a.orc' is of the format 'orc', and
-    executors \
-read parquet; write the table as Parquet, or take it in as a source
+    ballista_py.errors.Unsupported: table 'trips' cannot be scanned: 's3://b/trips/a.orc' is of the format 'orc', \
+and executors read parquet; write the table as Parquet, or take it in as a source
     """
     for file in files:
         if file.format not in formats:
