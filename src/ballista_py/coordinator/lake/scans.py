@@ -20,6 +20,7 @@ from ballista_py.partitions.map import Owner
 from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.runtime import Runtime
 from ballista_py.scans.cut import TARGET_BYTES, cut, tasks_of
+from ballista_py.scans.guardrails import LEAST_BYTES, AtScheduler, OnExecutors, require_supported, where_to_scan
 from ballista_py.scans.task import ScanTask
 from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
 from ballista_py.sql.legs import AT_SCHEDULER, legs_of_tasks, moved_leg, scanned_by
@@ -28,7 +29,8 @@ from ballista_py.sql.prune.scans import needs_of
 from ballista_py.transport.arrow.door import read_rows
 
 
-LITTLE_BYTES = 4 << 20  # are read by the scheduler before an executor has answered
+TASKS_EACH, LEAST_TASK_BYTES = 8, 8 << 20
+MOST_CARRIED = 64 << 20  # of broadcasts, with all legs of one fragment together
 _LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
@@ -41,7 +43,7 @@ class LakeScans:
     sends: LegOpener
     runtime: Runtime
     task_bytes: int = TARGET_BYTES
-    little_bytes: int = LITTLE_BYTES
+    least_bytes: int = LEAST_BYTES
 
     def with_tasks(
         self, plan: QueryPlan, legs: tuple[Leg, ...], view: ClusterView, live: frozenset[Owner], *, told: bool
@@ -49,39 +51,44 @@ class LakeScans:
         """With the legs of all fragments of scanned tables, and notes about them; `told`, how many files were pruned.
 
         Where nobody else is there, or what is read is too little to pay for it, the scheduler runs them itself. Raises
-        `SqlError` for files that executors need not find, and what looking for files raises.
+        as `require_supported`, and what looking for files raises.
         """
         catalog = view.catalog
-        scans = [_Scan(f, name, self._tasks(f, name, catalog)) for f in plan.fragments for name in scanned_by(f, catalog)]
-        executors = sorted(name for name, _ in live)
-        cost = sum(one.cost for one in scans)
+        scans = [
+            _Scan(fragment, name, self._tasks(fragment, name, catalog, len(live)))
+            for fragment in plan.fragments
+            for name in scanned_by(fragment, catalog)
+        ]
+        workers = [ScanWorker(id=name) for name in sorted(name for name, _ in live)]
         notes: list[str] = []
         for one in scans:
             pin = catalog.scanned[one.table]
-            alone = not any(table.whole for table in one.fragment.tables)
-            little = alone and cost <= self.little_bytes
-            if not little and executors:
-                require_reachable(pin.of, view.addresses.values())
-            legs = (*legs, *_legs(one, catalog, [] if little else executors))
-            notes.append(self._note(one, pin, "" if executors and not little else _why_here(executors), told))
+            where = where_to_scan(one.tasks, workers, least_bytes=self.least_bytes)
+            if any(table.whole for table in one.fragment.tables) and workers:  # which the scheduler does not hold
+                where = OnExecutors(tuple(worker.id for worker in workers), "beside replicated tables")
+            if isinstance(where, OnExecutors):
+                files = (file for task in one.tasks for file in task.files)
+                require_supported(pin.of.name, files, is_shared=is_reached(pin.of, view.addresses.values()))
+            legs = (*legs, *_legs(one, catalog, where))
+            notes.append(self._note(one, pin, where, told))
         return evolve(plan, notes=(*plan.notes, *notes)), legs
 
-    def _note(self, one: _Scan, pin: PinnedSnapshot, here: str, told: bool) -> str:
+    def _note(self, one: _Scan, pin: PinnedSnapshot, where: AtScheduler | OnExecutors, told: bool) -> str:
         of = f" of {len(pin.snapshot.files()):,}" if told else ""
-        where = f", {here}" if here else ""
-        return (
-            f"{one.fragment.name}: {pin.of.name} as of snapshot {pin.snapshot.id}, {one.files:,}{of} files, {one.cost:,} bytes "
-            f"in {len(one.tasks):,} tasks{where}"
-        )
+        said = f"read by the scheduler itself: {where.reason}" if isinstance(where, AtScheduler) else where.reason
+        read = f"{one.files:,}{of} files are read, {one.cost:,} bytes"
+        return f"{one.fragment.name}: {pin.of.name} as of snapshot {pin.snapshot.id}, {read}; {said}"
 
-    def _tasks(self, fragment: Fragment, name: str, catalog: Catalog) -> tuple[ScanTask, ...]:
+    def _tasks(self, fragment: Fragment, name: str, catalog: Catalog, workers: int) -> tuple[ScanTask, ...]:
         pin, table = catalog.scanned[name], catalog.tables[name]
         guarded = name in catalog.barriers
         needs = needs_of(fragment.sql, name, pin.spec.schema, filtered=not guarded)
         columns = tuple(table.schema.names) if guarded else needs.columns
         files = pin.snapshot.files(needs.filter, columns)
         schema = pa.schema([pin.spec.schema.field(column) for column in columns])
-        groups = cut(files, self.task_bytes)
+        # Several for each executor, so that a slow one takes fewer; but none so small that it is asked for longer.
+        share = sum(file.cost for file in files) // (TASKS_EACH * max(1, workers))
+        groups = cut(files, min(self.task_bytes, max(LEAST_TASK_BYTES, share)))
         return tasks_of(fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name))
 
     def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:
@@ -95,6 +102,7 @@ class LakeScans:
             if legs[0].executor_id == AT_SCHEDULER:
                 return OwnScan(legs[0], self.engine, self.runtime)
             members = {name: address for name, address in addresses.items() if name in _members(view)}
+            legs = joined(legs, len(members))
             return TaskStream(legs, members, self.sends, moved, self.runtime, self.sends.spawn)
 
         def open_all(
@@ -132,39 +140,45 @@ class _Scan:
         return len({file.path for task in self.tasks for file in task.files})
 
 
-def _legs(one: _Scan, catalog: Catalog, executors: Sequence[str]) -> tuple[Leg, ...]:
+def _legs(one: _Scan, catalog: Catalog, where: AtScheduler | OnExecutors) -> tuple[Leg, ...]:
     if not one.tasks:  # everything was pruned
         return ()
-    if not executors:
+    if isinstance(where, AtScheduler):
         return legs_of_tasks(one.fragment, catalog, [(AT_SCHEDULER, {one.table: one.tasks})])
-    shares = WeightedScheduler().assign(one.tasks, [ScanWorker(id=name) for name in executors])
+    shares = WeightedScheduler().assign(one.tasks, [ScanWorker(id=name) for name in where.workers])
     made = [(name, {one.table: (task,)}) for name, share in shares.items() for task in share]
     return legs_of_tasks(one.fragment, catalog, made)
 
 
-def _why_here(executors: Sequence[str]) -> str:
-    why = "too little to pay for tasks elsewhere" if executors else "there is no executor"
-    return f"read by the scheduler itself: {why}"
-
-
-def require_reachable(table: ScannedTable, addresses: Iterable[str]) -> None:
-    """Raise `SqlError` for a table of which executors at these addresses need not find the files.
+def is_reached(table: ScannedTable, addresses: Iterable[str]) -> bool:
+    """Whether executors at these addresses find a folder of this machine: it is said to be shared, or they are here.
 
     >>> table = ScannedTable(name="t", scan={"format": "delta", "path": "/lake/t"})
-    >>> require_reachable(table, ["127.0.0.1:1", "localhost:2"])
-    >>> require_reachable(table, ["10.0.0.7:1"])
-    Traceback (most recent call last):
-    ballista_py.errors.SqlError: table 't' is scanned where it lies (delta, /lake/t): executors on other machines need \
-not find that folder; say 'shared': True of it if all of them do, or put it on an object store
+    >>> is_reached(table, ["127.0.0.1:1", "localhost:2"]), is_reached(table, ["10.0.0.7:1"])
+    (True, False)
     """
-    place = str(table.scan.get("path") or "")
-    is_local = place.startswith(("/", "file:"))
     hosts = {address.rpartition(":")[0].strip("[]") for address in addresses}
-    if is_local and table.scan.get(SHARED) not in (True, "true") and not hosts <= _LOOPBACK:
-        raise table.refused(
-            "executors on other machines need not find that folder; say 'shared': True of it if all of them do, or put it "
-            "on an object store"
-        )
+    return table.scan.get(SHARED) in (True, "true") or hosts <= _LOOPBACK
+
+
+def joined(legs: Sequence[Leg], executors: int) -> Sequence[Leg]:
+    """The legs, several tasks in one where each would carry so much along that it outweighs what is read."""
+    carried = sum(map(len, legs[0].relations.values()))
+    most = max(executors, MOST_CARRIED // max(1, carried))
+    if len(legs) <= most:
+        return legs
+    ((table, _),) = legs[0].scans.items()
+    by_executor: dict[str, list[Leg]] = {}
+    for leg in legs:
+        by_executor.setdefault(leg.executor_id, []).append(leg)
+    share = -(-most // max(1, len(by_executor)))
+    found: list[Leg] = []
+    for own in by_executor.values():
+        for group in (own[place::share] for place in range(min(share, len(own)))):
+            tasks = [leg.scans[table][0] for leg in group]
+            files = tuple(file for task in tasks for file in task.files)
+            found.append(evolve(group[0], scans={table: (evolve(tasks[0], files=files),)}))
+    return found
 
 
 def _members(view: ClusterView) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """The legs of a fragment's tasks as one stream: handed to executors one after the other, each row of a task once.
 
-The rows of an attempt wait until it has ended. Of one that gives more than `HELD_BYTES` they are given out as they
-come: from then on no other attempt of the task counts, and what fails it fails the fragment.
+The rows of an attempt wait until it has ended (`ScanRun`). Of one that gives more than `HELD_BYTES` they are given out
+as they come: it counts as ended for the others then, no other attempt of its task does, and what fails it fails the
+fragment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Protocol
 import pyarrow as pa
 from attrs import evolve
 
-from ballista_py.coordinator.lake.board import TaskAttempt, TaskBoard
 from ballista_py.errors import (
     BallistaError,
     LeaseExpired,
@@ -25,6 +25,9 @@ from ballista_py.errors import (
     TryLater,
 )
 from ballista_py.runtime import Runtime
+from ballista_py.scans.scan_run import ScanAttempt, ScanLimits, ScanRun
+from ballista_py.scans.task import ScanTask
+from ballista_py.scans.weighted_scheduler import ScanWorker
 from ballista_py.sql.plan import Leg, LegProgress
 from ballista_py.transport.flight.errors import is_link_failure
 from ballista_py.transport.flight.leg_streams import LegStream
@@ -35,6 +38,7 @@ HELD_BYTES = 8 << 20  # of one attempt
 AHEAD_BYTES = 32 << 20  # of all tasks together, that wait to be read
 SLOTS = 2  # tasks at once of one executor
 LOOK_MS = 100.0
+AGAIN_MS = 200.0
 _ELSEWHERE = (NotOwner, LeaseExpired, TryLater, StoreUnavailable, TransportError)
 
 
@@ -64,28 +68,28 @@ class TaskStream:
         *,
         held_bytes: int = HELD_BYTES,
         slots: int = SLOTS,
+        limits: ScanLimits | None = None,
     ) -> None:
-        queues: dict[str, list[int]] = {}
-        for number, leg in enumerate(legs):
-            queues.setdefault(leg.executor_id, []).append(number)
-        self.board = TaskBoard(queues=queues)
-        self._legs, self._addresses, self._sends, self._moved = legs, addresses, sends, moved
+        self._legs = {_task_of(leg).name: (number, leg) for number, leg in enumerate(legs)}
+        workers = [ScanWorker(id=name, slots=slots) for name in sorted(addresses)]
+        self.run = ScanRun([_task_of(leg) for leg in legs], workers, limits)
+        self._addresses, self._sends, self._moved = addresses, sends, moved
         self._runtime, self._held_bytes = runtime, held_bytes
         self._task_id = runtime.new_id()
         self._changed = runtime.condition()
         self._waiting: deque[pa.RecordBatch] = deque()
         self._waiting_bytes = 0
-        self._streams: dict[int, LegStream] = {}  # by the identity of the attempt
+        self._streams: dict[int, LegStream] = {}  # by the number of the attempt
         self._given = [LegProgress(rows=0, bytes=0, took_ms=0.0) for _ in legs]
         self._schema: pa.Schema | None = None
         self._error: BaseException | None = None
         self._last: BaseException | None = None  # of an attempt that was repeated
+        self._giving: set[int] = set()  # attempts that count and have rows left
+        self._gone: set[str] = set()
         self._workers = 0
-        for worker in addresses if len(queues) < len(legs) else queues:
-            queues.setdefault(worker, [])
         work = carried(self._work)
-        for worker, own in tuple(queues.items()):
-            for _ in range(min(slots, max(1, len(own)))):
+        for worker in sorted(addresses):
+            for _ in range(min(slots, len(legs))):
                 self._workers += 1
                 spawn(partial(work, worker))
         self.schema = self._accepted()
@@ -126,9 +130,14 @@ class TaskStream:
                 raise self._error
             return self._schema
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether all rows that there are were handed over, to be called under the lock."""
+        return self.run.is_done and not self._giving
+
     def _take(self) -> pa.RecordBatch | None:
         with self._changed:
-            while not self._waiting and not self.board.is_over and self._error is None:
+            while not self._waiting and not self._is_over and self._error is None:
                 self._changed.wait()
             if self._error is not None:
                 raise self._error
@@ -143,49 +152,55 @@ class TaskStream:
         """Run tasks at an executor until there are none for it."""
         try:
             while (attempt := self._next(worker)) is not None:
-                self._run(attempt)
+                self._try(attempt)
         except BaseException as error:
             self._fail(error)
         finally:
             with self._changed:
                 self._workers -= 1
-                left = self._workers == 0 and not self.board.is_over and self._error is None
+                left = self._workers == 0 and not self._is_over and self._error is None
             if left:
                 none = PartitionsUnassigned("no executor is left that could run the tasks of a scan")
                 self._fail(self._last or none)
 
-    def _next(self, worker: str) -> TaskAttempt | None:
+    def _next(self, worker: str) -> ScanAttempt | None:
         with self._changed:
-            while not self.board.is_over and self._error is None and worker not in self.board.removed:
-                found = self.board.next_for(worker, self._runtime.monotonic_ms())
+            while not self.run.is_done and self._error is None and worker not in self._gone:
+                found = self.run.next_for(worker, self._runtime.monotonic_ms())
                 if found is not None:
                     return found
                 self._changed.wait(LOOK_MS)
             return None
 
-    def _run(self, attempt: TaskAttempt) -> None:
-        leg = self._legs[attempt.task]
-        if leg.executor_id != attempt.worker:
-            leg = self._moved(leg, attempt.worker)
+    def _try(self, attempt: ScanAttempt) -> None:
+        _, leg = self._legs[attempt.task.name]
         held: list[pa.RecordBatch] = []
-        size = 0
+        size, counts = 0, False
         try:
+            if leg.executor_id != attempt.worker:
+                leg = self._moved(leg, attempt.worker)
             stream = self._sends.send(leg, self._addresses[attempt.worker], self._task_id)
-            self._streams[id(attempt)] = stream
+            self._streams[attempt.id] = stream
             self._require_schema(stream.schema)
             for batch in stream.batches():
                 size += batch.nbytes
                 held.append(batch)
                 if size > self._held_bytes:
-                    if not self._claimed(attempt) or not self._give(attempt, held):
+                    counts = counts or self._counts(attempt)
+                    if not counts or not self._give(attempt, held):
                         stream.cancel()
                         return
                     held = []
-            self._finish(attempt, held)
+            if counts or self._counts(attempt):
+                self._give(attempt, held)
+                self._ended(attempt)
         except BaseException as error:
             self._failed(attempt, error)
         finally:
-            self._streams.pop(id(attempt), None)
+            with self._changed:
+                self._streams.pop(attempt.id, None)
+                self._giving.discard(attempt.id)
+                self._changed.notify_all()
 
     def _require_schema(self, schema: pa.Schema) -> None:
         with self._changed:
@@ -195,14 +210,18 @@ class TaskStream:
             elif schema.names != self._schema.names or schema.types != self._schema.types:
                 raise TransportError("two legs of one fragment answered with different columns")
 
-    def _claimed(self, attempt: TaskAttempt) -> bool:
+    def _counts(self, attempt: ScanAttempt) -> bool:
+        """Whether the rows of an attempt count from now on, and no other's of its task."""
         with self._changed:
-            counts = self.board.claim(attempt)
-            others = self.board.others(attempt) if counts else ()
-        self._stop(others)
-        return counts
+            end = self.run.finished(attempt.id, self._runtime.monotonic_ms())
+            if end.counts:
+                self._giving.add(attempt.id)
+            others = [self._streams[one.id] for one in end.cancel if one.id in self._streams]
+        for stream in others:
+            stream.cancel()
+        return end.counts
 
-    def _give(self, attempt: TaskAttempt, batches: Sequence[pa.RecordBatch]) -> bool:
+    def _give(self, attempt: ScanAttempt, batches: Sequence[pa.RecordBatch]) -> bool:
         """Hand rows of an attempt that counts to the reader, once there is room; whether anybody wants them."""
         for batch in batches:
             with self._changed:
@@ -216,46 +235,45 @@ class TaskStream:
                 self._changed.notify_all()
         return True
 
-    def _note(self, attempt: TaskAttempt, batch: pa.RecordBatch) -> None:
-        before = self._given[attempt.task]
-        took_ms = self._runtime.monotonic_ms() - attempt.began_ms
-        self._given[attempt.task] = LegProgress(
-            rows=before.rows + batch.num_rows, bytes=before.bytes + batch.nbytes, took_ms=took_ms
+    def _note(self, attempt: ScanAttempt, batch: pa.RecordBatch) -> None:
+        place, _ = self._legs[attempt.task.name]
+        before, took_ms = self._given[place], self._runtime.monotonic_ms() - attempt.began_ms
+        self._given[place] = evolve(
+            before, rows=before.rows + batch.num_rows, bytes=before.bytes + batch.nbytes, took_ms=took_ms
         )
 
-    def _finish(self, attempt: TaskAttempt, held: Sequence[pa.RecordBatch]) -> None:
-        if not self._claimed(attempt) or not self._give(attempt, held):
-            with self._changed:
-                self.board.failed(attempt, gone=False)
-            return
+    def _ended(self, attempt: ScanAttempt) -> None:
+        place, _ = self._legs[attempt.task.name]
+        took_ms = self._runtime.monotonic_ms() - attempt.began_ms
         with self._changed:
-            now_ms = self._runtime.monotonic_ms()
-            if self.board.finished(attempt, now_ms):
-                given = self._given[attempt.task]
-                self._given[attempt.task] = evolve(given, took_ms=now_ms - attempt.began_ms, ended=True)
-            self._changed.notify_all()
+            self._given[place] = evolve(self._given[place], took_ms=took_ms, ended=True)
 
-    def _failed(self, attempt: TaskAttempt, error: BaseException) -> None:
+    def _failed(self, attempt: ScanAttempt, error: BaseException) -> None:
         gone = isinstance(error, BallistaError) and is_link_failure(error, self._addresses[attempt.worker])
         with self._changed:
-            may_repeat = gone or isinstance(error, _ELSEWHERE)
-            if attempt.task in self.board.done or self.board.given.get(attempt.task, attempt) is not attempt:
-                may_repeat = True  # it was stopped, because another one counts
-            goes_on = self.board.failed(attempt, gone=gone) and may_repeat
-            self._last = error
+            if attempt.id in self._giving:  # rows of it were given out, and nobody can say which
+                fatal = True
+            elif all(one.id != attempt.id for one in self.run.running):
+                return  # it was stopped, because another one counts
+            else:
+                self._last = error
+                repeatable = gone or isinstance(error, _ELSEWHERE)
+                self.run.failed(attempt.id, str(error), final=not repeatable)
+                if gone:
+                    self._gone.add(attempt.worker)
+                    self.run.lost(attempt.worker, str(error))
+                fatal = self.run.error is not None
             self._changed.notify_all()
-        if not goes_on:
+        if fatal:
             self._fail(error)
-
-    def _stop(self, attempts: Sequence[TaskAttempt]) -> None:
-        for one in attempts:
-            stream = self._streams.get(id(one))
-            if stream is not None:
-                stream.cancel()
+        elif not gone:  # it answers, so it may have others, in a moment
+            with self._changed:
+                self._changed.wait(AGAIN_MS)
+                self.run.heartbeat(attempt.worker)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
-            if self._error is not None or (self.board.is_over and not self._waiting):
+            if self._error is not None or (self._is_over and not self._waiting):
                 return
             self._error = error
             self._waiting.clear()
@@ -264,3 +282,8 @@ class TaskStream:
         for stream in streams:
             stream.cancel()
         self._sends.give_up(self._task_id)
+
+
+def _task_of(leg: Leg) -> ScanTask:
+    ((task,),) = leg.scans.values()
+    return task
