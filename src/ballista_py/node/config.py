@@ -22,6 +22,7 @@ from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName, require_table_name
+from ballista_py.scans.cut import TARGET_BYTES
 from ballista_py.spark.elsewhere import SparkSettings
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
@@ -134,7 +135,8 @@ class NodeConfig:
     JVM beside that, whose heap is `spark_memory_bytes`.
 
     Clients may make tables of what lies below `lake_locations` (folders, `s3://bucket/prefix`, catalogs by their URI),
-    which is scanned where it lies; without any they make none.
+    which is scanned where it lies; without any they make none. A task of such a scan reads at most `lake_task_bytes`
+    of files, or one row group; what is too little for two tasks a scheduler reads itself.
 
     On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
     more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
@@ -207,6 +209,7 @@ class NodeConfig:
     otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
     lake_locations: tuple[str, ...] = ()
+    lake_task_bytes: int = field(default=TARGET_BYTES, validator=_positive)
     max_running_jobs: int = field(default=4, validator=_positive)
     max_queued_jobs: int = field(default=1_000, validator=_queue)
     max_job_result_bytes: int = field(default=16 << 30, validator=_positive)

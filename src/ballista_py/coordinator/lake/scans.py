@@ -19,7 +19,7 @@ from ballista_py.errors import TransportError
 from ballista_py.partitions.map import Owner
 from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.runtime import Runtime
-from ballista_py.scans.cut import TARGET_BYTES, cut, tasks_of
+from ballista_py.scans.cut import OPEN_BYTES, TARGET_BYTES, cut, tasks_of
 from ballista_py.scans.guardrails import LEAST_BYTES, AtScheduler, OnExecutors, require_supported, where_to_scan
 from ballista_py.scans.task import ScanTask
 from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
@@ -43,7 +43,6 @@ class LakeScans:
     sends: LegOpener
     runtime: Runtime
     task_bytes: int = TARGET_BYTES
-    least_bytes: int = LEAST_BYTES
 
     def with_tasks(
         self, plan: QueryPlan, legs: tuple[Leg, ...], view: ClusterView, live: frozenset[Owner], *, told: bool
@@ -63,7 +62,7 @@ class LakeScans:
         notes: list[str] = []
         for one in scans:
             pin = catalog.scanned[one.table]
-            where = where_to_scan(one.tasks, workers, least_bytes=self.least_bytes)
+            where = where_to_scan(one.tasks, workers, least_bytes=min(LEAST_BYTES, self.task_bytes))
             if any(table.whole for table in one.fragment.tables) and workers:  # which the scheduler does not hold
                 where = OnExecutors(tuple(worker.id for worker in workers), "beside replicated tables")
             if isinstance(where, OnExecutors):
@@ -88,7 +87,7 @@ class LakeScans:
         schema = pa.schema([pin.spec.schema.field(column) for column in columns])
         # Several for each executor, so that a slow one takes fewer; but none so small that it is asked for longer.
         share = sum(file.cost for file in files) // (TASKS_EACH * max(1, workers))
-        groups = cut(files, min(self.task_bytes, max(LEAST_TASK_BYTES, share)))
+        groups = cut(files, min(self.task_bytes, max(LEAST_TASK_BYTES, share)), open_bytes=min(OPEN_BYTES, self.task_bytes // 4))
         return tasks_of(fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name))
 
     def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:

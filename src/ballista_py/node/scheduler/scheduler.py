@@ -361,7 +361,7 @@ def _services(
         ),
         figures=ground.metrics,
         lakes=lakes,
-        scans=LakeScans(lakes, tools.engine, legs, runtime),
+        scans=LakeScans(lakes, tools.engine, legs, runtime, config.lake_task_bytes),
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
     ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
