@@ -30,7 +30,7 @@ _METADATA = re.compile(r"/metadata/(?:v?(\d+)(?:-[^/]*)?)(?:\.gz)?\.metadata\.js
 
 
 @define(eq=False)
-class IcebergTable:
+class IcebergInPlace:
     """See `LakeTable`."""
 
     declared: DeclaredLake

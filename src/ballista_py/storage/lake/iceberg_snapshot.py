@@ -17,7 +17,7 @@ from ballista_py.storage.lake.paths import require_below
 from ballista_py.storage.lake.pruning import require_conditions
 
 if TYPE_CHECKING:
-    from ballista_py.storage.lake.iceberg import IcebergTable
+    from ballista_py.storage.lake.iceberg import IcebergInPlace
 
 MAX_MANIFESTS = 100_000
 MAX_MANIFEST_BYTES = 512 << 20
@@ -34,7 +34,7 @@ class IcebergSnapshot:
     places: tuple[str, ...]
     metadata: Any = field(repr=False)
     chosen: Any = field(repr=False)
-    table: IcebergTable = field(repr=False)
+    table: IcebergInPlace = field(repr=False)
     statistics: Mapping[str, ColumnStatistics] = field(factory=dict, repr=False)
 
     @property

@@ -88,7 +88,13 @@ def open_table(
     declared = declared_lake(scan)
     opener = opener or LakeOpener()
     if declared.format == "iceberg":
-        from ballista_py.storage.lake.iceberg import IcebergTable
+        from ballista_py.storage.lake.iceberg import IcebergInPlace
 
-        return IcebergTable(declared, opener, credentials)
-    raise NotImplementedError
+        return IcebergInPlace(declared, opener, credentials)
+    if declared.format == "delta":
+        from ballista_py.storage.lake.delta import DeltaInPlace
+
+        return DeltaInPlace(declared, opener, credentials)
+    from ballista_py.storage.lake.parquet import ParquetInPlace
+
+    return ParquetInPlace(declared, opener, credentials)
