@@ -10,6 +10,7 @@ import pyarrow as pa
 from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.scans.task import FileSlice, ScanCondition
 from ballista_py.storage.formats.statistics import ColumnStatistics
+from ballista_py.storage.lake.declared import declared_lake
 from ballista_py.storage.lake.opening import CredentialsNow, LakeOpener
 
 
@@ -75,7 +76,7 @@ def open_table(
 ) -> LakeTable:
     """The table that a declaration names; nothing is asked before `snapshot`.
 
-    - `{"format": "iceberg", "catalog": {properties of pyiceberg} or a name, "table": "ns.t"}`
+    - `{"format": "iceberg", "catalog": {properties of pyiceberg, and `name`} or a name, "table": "ns.t"}`
     - `{"format": "iceberg", "path": a metadata.json or the folder of the table, "options": {…}}`
     - `{"format": "delta", "path": …, "options": {…}}`
     - `{"format": "parquet", "path": a folder or a glob, "options": {…}}`
@@ -84,4 +85,16 @@ def open_table(
     (`s3.endpoint`, `s3.access-key-id`, …). `locations` is a list of further places below which files of the table may
     lie. Raises `ConfigError` for anything else in it, and `MissingExtra`.
     """
-    raise NotImplementedError
+    declared = declared_lake(scan)
+    opener = opener or LakeOpener()
+    if declared.format == "iceberg":
+        from ballista_py.storage.lake.iceberg import IcebergInPlace
+
+        return IcebergInPlace(declared, opener, credentials)
+    if declared.format == "delta":
+        from ballista_py.storage.lake.delta import DeltaInPlace
+
+        return DeltaInPlace(declared, opener, credentials)
+    from ballista_py.storage.lake.parquet import ParquetInPlace
+
+    return ParquetInPlace(declared, opener, credentials)
