@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -41,6 +42,7 @@ from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.secret_references import with_secrets
 
 if TYPE_CHECKING:
+    from ballista_py.storage.lake.opening import LakeOpener
     from ballista_py.storage.lake.table import LakeSnapshot, LakeTable
 
 SHARED = "shared"  # in a declaration: every executor finds the files at the same path
@@ -52,10 +54,10 @@ BYTES_PER_ROW = 64  # where nobody says how many rows there are
 _DIGITS = 16
 
 
-def _opened(scan: Mapping[str, Any]) -> LakeTable:
+def _opened(scan: Mapping[str, Any], opener: LakeOpener) -> LakeTable:
     from ballista_py.storage.lake.table import open_table  # with the libraries of formats
 
-    return open_table(scan)
+    return open_table(scan, opener=opener)
 
 
 @frozen(kw_only=True, eq=False)
@@ -83,15 +85,17 @@ class _Listed:
 
 @define(eq=False)
 class LakeSnapshots:
-    """`Lakes` of a scheduler. Thread-safe. `secrets` are what declarations reference."""
+    """`Lakes` of a scheduler. Thread-safe. `secrets` are what declarations reference; `workers` read many footers."""
 
     runtime: Runtime
     secrets: Mapping[str, Secret] = field(factory=dict)
-    open: Callable[[Mapping[str, Any]], LakeTable] = _opened
+    workers: Executor | None = None
+    open: Callable[[Mapping[str, Any], LakeOpener], LakeTable] = _opened
     _known: OrderedDict[str, PinnedSnapshot] = field(factory=OrderedDict, init=False)
     _credentials: dict[str, StorageCredentials | None] = field(factory=dict, init=False, repr=False)
     _catalogs: OrderedDict[Any, tuple[Catalog, Catalog]] = field(factory=OrderedDict, init=False)
     _listed: dict[str, _Listed] = field(factory=dict, init=False)
+    _files: LakeOpener | None = field(default=None, init=False)
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -110,8 +114,17 @@ class LakeSnapshots:
             raise table.refused("there is no older snapshot of plain files, read them as they are")
         moment_ms = None if timestamp is None else moment_of(timestamp)
         scan = {name: value for name, value in table.scan.items() if name != SHARED}
-        opened = self.open(with_secrets(scan, self.secrets))
+        opened = self.open(with_secrets(scan, self.secrets), self._opener())
         return opened.snapshot(version, moment_ms), opened.credentials()
+
+    def _opener(self) -> LakeOpener:
+        """The one of this scheduler: it remembers what footers say."""
+        from ballista_py.storage.lake.opening import LakeOpener
+
+        with self._lock:
+            if self._files is None:
+                self._files = LakeOpener(self.runtime, self.workers)
+            return self._files
 
     def _learnt(
         self, table: ScannedTable, snapshot: LakeSnapshot, credentials: StorageCredentials | None

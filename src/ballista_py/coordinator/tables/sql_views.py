@@ -33,6 +33,7 @@ from ballista_py.partitions.sql_view import (
 from ballista_py.partitions.table import check_names
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.pivots import mentions_pivot, open_pivot
+from ballista_py.sql.parse.travels import travels
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, ViewStatement
 from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.documents import ClusterDocument
@@ -109,7 +110,7 @@ def require_query(change: CreateView, engine: Engine) -> None:
         raise SqlError(
             f"view '{change.view}' has a PIVOT without IN, whose columns depend on rows: say with IN which they are"
         )
-    if engine.parameters(sql):
+    if engine.parameters(travels(sql)[0]):
         raise SqlError(f"view '{change.view}' has a parameter in its query: a view takes none, write a value")
 
 

@@ -178,6 +178,7 @@ class _Tools:
     spark: SparkProcess
     legs: LegWatch
     gate: Gate
+    workers: ThreadPoolExecutor
     run_all: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -241,6 +242,7 @@ def _tools(ground: Foundation) -> _Tools:
         spark=spark,
         legs=LegWatch(runtime, ground.metrics),
         gate=Gate(PolicyShelf(ground.store, runtime), engine, runtime),
+        workers=workers,
         run_all=run_all,
     )
 
@@ -340,7 +342,7 @@ def _services(
 ) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
-    core.lakes = lakes = LakeSnapshots(runtime, _secrets(config))
+    core.lakes = lakes = LakeSnapshots(runtime, _secrets(config), tools.workers)
     seen = ClientViews(catalogs, tools.gate, lakes)
     legs = LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs)
     queries = ObservedQueries(

@@ -38,6 +38,7 @@ from ballista_py.sql.parse.kind import (
 from ballista_py.sql.parse.materialized_views import RefreshView, as_of_table, read_refresh
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.travels import travels
 from ballista_py.sql.parse.used_clauses import COMPUTED, is_given, require_used
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, read_view_statement
 
@@ -259,6 +260,8 @@ def text_for_engine(sql: str) -> str | None:
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))
         return text[:comma]
+    if is_of_view(text):  # whose query may say of which snapshot it reads a table
+        return travels(text)[0]
     overwrite = read_overwrite(text)
     return _without_keys(text, tokens)[0] if overwrite is None else overwrite.plain
 
