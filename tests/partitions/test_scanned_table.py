@@ -40,7 +40,15 @@ def test_a_snapshot_cannot_be_called_what_a_name_cannot_hold(snapshot):
 
 @pytest.mark.parametrize(
     "scan",
-    [None, {}, "delta", {"format": "csv"}, {"path": "/x"}, {**DELTA, "options": object()}, {**DELTA, "x": "y" * 20_000}],
+    [
+        None,
+        {},
+        "delta",
+        {"format": "csv"},
+        {"path": "/x"},
+        {**DELTA, "options": object()},
+        {**DELTA, "x": "y" * 20_000},
+    ],
 )
 def test_a_scan_says_a_format_and_is_bounded(scan):
     with pytest.raises(ConfigError, match="table 't'"):
@@ -72,7 +80,11 @@ def test_rights_on_a_table_are_rights_on_its_snapshots():
         DELTA,
         {"format": "parquet", "path": "s3://b/it's/", "shared": True},
         {"format": "iceberg", "catalog": {"uri": "http://c", "s3.region": "eu"}, "table": "ns.t"},
-        {"format": "parquet", "path": "s3://b/t", "options": {"s3.endpoint": "http://x", "s3.access-key-id": "${secrets:k}"}},
+        {
+            "format": "parquet",
+            "path": "s3://b/t",
+            "options": {"s3.endpoint": "http://x", "s3.access-key-id": "${secrets:k}"},
+        },
     ],
 )
 def test_the_statement_that_is_written_is_read_as_it_was_meant(scan):

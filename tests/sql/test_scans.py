@@ -54,7 +54,10 @@ def test_all_columns_that_could_be_meant_are_read(sql, columns):
         ("SELECT t.id FROM TRIPS AS t WHERE t.id IN (1, 2)", [("id", "in", 1, 2)]),
         ("SELECT t.id FROM TRIPS AS t WHERE t.kind IS NULL", [("kind", "is_null")]),
         ("SELECT t.id FROM TRIPS AS t WHERE NOT t.kind IS NULL", [("kind", "is_not_null")]),
-        ("SELECT t.id FROM TRIPS AS t WHERE t.day >= CAST('2026-01-31' AS DATE)", [("day", ">=", dt.date(2026, 1, 31))]),
+        (
+            "SELECT t.id FROM TRIPS AS t WHERE t.day >= CAST('2026-01-31' AS DATE)",
+            [("day", ">=", dt.date(2026, 1, 31))],
+        ),
         ("SELECT t.id FROM TRIPS AS t WHERE t.id = 3 OR t.kind = 'a'", []),
         ("SELECT t.id FROM TRIPS AS t WHERE NOT t.id = 3", []),
         ("SELECT t.id FROM TRIPS AS t WHERE t.id + 0 = 3", []),
@@ -88,9 +91,12 @@ COMPARES = st.builds(
     st.sampled_from(["0", "1", "2", "-1", "0.5", "1.00"]),
 )
 CONDITIONS = st.recursive(
-    COMPARES | st.sampled_from(["t.kind IS NULL", "t.kind = 'a'", "t.id IN (0, 2)", "t.id BETWEEN 0 AND 1", "NULL"]),
-    lambda inner: st.builds(lambda a, b, w: f"({a} {w} {b})", inner, inner, st.sampled_from(["AND", "OR"]))
-    | st.builds(lambda a: f"NOT ({a})", inner),
+    COMPARES
+    | st.sampled_from(["t.kind IS NULL", "t.kind = 'a'", "t.id IN (0, 2)", "t.id BETWEEN 0 AND 1", "NULL"]),
+    lambda inner: (
+        st.builds(lambda a, b, w: f"({a} {w} {b})", inner, inner, st.sampled_from(["AND", "OR"]))
+        | st.builds(lambda a: f"NOT ({a})", inner)
+    ),
     max_leaves=6,
 )
 JOINS = ["", "LEFT JOIN a ON t.id = a.id", "JOIN a ON t.id = a.id", "RIGHT JOIN a ON t.id = a.id", "CROSS JOIN a"]
@@ -109,7 +115,7 @@ def test_rows_that_fulfil_the_conditions_are_enough_for_the_answer(condition, jo
     with duckdb.connect() as connection:
         connection.sql("create table a as select * from (values (0), (1), (null)) v(id)")
         connection.sql(
-            f'create table "{T}" as select i as id, k as kind, p::double as fare, date \'2026-01-01\' as day, '
+            f"create table \"{T}\" as select i as id, k as kind, p::double as fare, date '2026-01-01' as day, "
             "p::decimal(9, 2) as price, n::int as n from (values (0), (1), (2), (null)) i(i), (values ('a'), (null)) k(k), "
             "(values (0), (0.5), (1)) p(p), (values (-1), (2)) n(n)"
         )
@@ -125,4 +131,8 @@ def written(one) -> str:
     if one.operator in ("is_null", "is_not_null"):
         return f"{one.column} {one.operator.replace('_', ' ')}"
     values = [f"'{v.as_py()}'" for v in one.values]
-    return f"{one.column} in ({', '.join(values)})" if one.operator == "in" else f"{one.column} {one.operator} {values[0]}"
+    return (
+        f"{one.column} in ({', '.join(values)})"
+        if one.operator == "in"
+        else f"{one.column} {one.operator} {values[0]}"
+    )

@@ -15,7 +15,10 @@ from ballista_py.sql.parse.travels import travels
         ("select * from t version as of 'main'", [("main", None)]),
         ("select * from t timestamp as of '2026-01-31'", [(None, "2026-01-31")]),
         ("select * from t for system_time as of '2026-01-31 10:00:00'", [(None, "2026-01-31 10:00:00")]),
-        ("select * from t at (version => 3), u AT (TIMESTAMP => '2026-01-31')", [("3", None), (None, "2026-01-31")]),
+        (
+            "select * from t at (version => 3), u AT (TIMESTAMP => '2026-01-31')",
+            [("3", None), (None, "2026-01-31")],
+        ),
         ('select * from "for version as of" for version as of 8102 as t', [("8102", None)]),
         ("select a as of from t", []),
         ("select at(a) from t", []),
@@ -27,7 +30,7 @@ def test_clauses_are_read_and_nothing_else_moves(sql, meant):
     text, found = travels(sql)
     assert [(one.version, one.timestamp) for one in found] == meant
     assert len(text) == len(sql)
-    assert all(sql[: one.behind].rstrip().endswith(('t', "u", '"')) for one in found)
+    assert all(sql[: one.behind].rstrip().endswith(("t", "u", '"')) for one in found)
     assert all(a == b for a, b in zip(text, sql, strict=True) if a != " ")
 
 
@@ -52,7 +55,10 @@ def test_what_says_no_snapshot_is_refused(sql):
 @pytest.mark.parametrize(
     ("sql", "scan"),
     [
-        ("create external table t stored as PARQUET location 's3://b/t'", {"format": "parquet", "path": "s3://b/t"}),
+        (
+            "create external table t stored as PARQUET location 's3://b/t'",
+            {"format": "parquet", "path": "s3://b/t"},
+        ),
         ("CREATE TABLE main.t USING delta LOCATION '/t'", {"format": "delta", "path": "/t"}),
         (
             "create external table t stored as iceberg options ('catalog.uri' 'http://c', table = 'n.t')",

@@ -29,7 +29,8 @@ class ClusterView:
     `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
     `dropped` are tables that are no more, each with the revision that its map has. `formers` are the folders of tables
     that had a name and have it no more, by name, the one that lost it last first. `sql_views` are the views that
-    statements can read, `scanned` the tables that are scanned where they lie. `policies` is the number of those that have to be known at least; 0: there are none.
+    statements can read, `scanned` the tables that are scanned where they lie. `policies` is the number of those that
+    have to be known at least; 0: there are none.
     """
 
     catalog: Catalog

@@ -115,11 +115,12 @@ def _tasks(fragment: str, legs: Sequence[Leg], measured: Measured) -> list[str]:
         for tasks in leg.scans.values():
             found.setdefault(leg.executor_id, []).extend((len(task.files), task.cost) for task in tasks)
     lines = []
-    for name, tasks in sorted(found.items()):
+    for name, own in sorted(found.items()):
         ran = measured.get((fragment, name))
         gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
-        files, size = sum(count for count, _ in tasks), sum(cost for _, cost in tasks)
-        lines.append(f"    {name or 'this scheduler'}: {len(tasks)} tasks of {files} files, {size:,} bytes{gave}")
+        files, size = sum(count for count, _ in own), sum(cost for _, cost in own)
+        shown = f"{len(own)} task{'' if len(own) == 1 else 's'} of {files} file{'' if files == 1 else 's'}"
+        lines.append(f"    {name or 'this scheduler'}: {shown}, {size:,} bytes{gave}")
     return lines
 
 

@@ -253,7 +253,6 @@ class Leg:
             "max_replica_lag_ms": self.max_replica_lag_ms,
         }
 
-
     def _scans(self, shown: bool) -> dict[str, Any]:
         if shown:
             return {name: [_told(task) for task in tasks] for name, tasks in self.scans.items()}

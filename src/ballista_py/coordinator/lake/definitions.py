@@ -55,7 +55,9 @@ def no_scans(change: CreateScanned, _token: str) -> int:
     raise ConfigError(f"table '{change.table}': this node makes no tables that are scanned where they lie")
 
 
-def declare(tables: TableMaker, lakes: LakeSnapshots, change: CreateScanned, mark: str | None = None) -> ScannedTable:
+def declare(
+    tables: TableMaker, lakes: LakeSnapshots, change: CreateScanned, mark: str | None = None
+) -> ScannedTable:
     """Give the files a name, once they could be read; the table of that name.
 
     Raises `ConfigError` for a name that is taken and for a declaration that says nothing, and what opening raises.
@@ -144,4 +146,8 @@ def _is_below(place: str, location: str) -> bool:
     place, location = place.removeprefix(_FILE), location.removeprefix(_FILE)
     if ".." in place.split("/") or (place.startswith("/") and posixpath.normpath(place) != place.rstrip("/")):
         return False
-    return place == location or place.rstrip("/") == location.rstrip("/") or place.startswith(f"{location.rstrip('/')}/")
+    return (
+        place == location
+        or place.rstrip("/") == location.rstrip("/")
+        or place.startswith(f"{location.rstrip('/')}/")
+    )

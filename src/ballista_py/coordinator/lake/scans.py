@@ -28,7 +28,6 @@ from ballista_py.sql.plan import Catalog, Fragment, Leg, LegProgress, QueryPlan
 from ballista_py.sql.prune.scans import needs_of
 from ballista_py.transport.arrow.door import read_rows
 
-
 TASKS_EACH, LEAST_TASK_BYTES = 8, 8 << 20
 MOST_CARRIED = 64 << 20  # of broadcasts, with all legs of one fragment together
 _LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
@@ -87,8 +86,14 @@ class LakeScans:
         schema = pa.schema([pin.spec.schema.field(column) for column in columns])
         # Several for each executor, so that a slow one takes fewer; but none so small that it is asked for longer.
         share = sum(file.cost for file in files) // (TASKS_EACH * max(1, workers))
-        groups = cut(files, min(self.task_bytes, max(LEAST_TASK_BYTES, share)), open_bytes=min(OPEN_BYTES, self.task_bytes // 4))
-        return tasks_of(fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name))
+        groups = cut(
+            files,
+            min(self.task_bytes, max(LEAST_TASK_BYTES, share)),
+            open_bytes=min(OPEN_BYTES, self.task_bytes // 4),
+        )
+        return tasks_of(
+            fragment.name, groups, schema, needs.filter, lambda _path: self.snapshots.credentials(name)
+        )
 
     def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs:
         """What opens the legs of a plan: those of tasks are handed to executors one after the other."""
@@ -111,8 +116,8 @@ class LakeScans:
             streams = iter(self.sends.open(others, addresses, elsewhere) if others else ())
             found: list[FragmentStream] = []
             try:
-                for legs in asked:
-                    found.append(opened(legs, addresses) if legs[0].scans else next(streams))
+                for legs in asked:  # one by one: those that are open are cancelled if another is not
+                    found += [opened(legs, addresses) if legs[0].scans else next(streams)]
             except BaseException:
                 for stream in (*found, *streams):
                     stream.cancel()

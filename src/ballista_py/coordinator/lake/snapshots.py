@@ -108,8 +108,11 @@ class LakeSnapshots:
     def opened(
         self, table: ScannedTable, version: str | None = None, timestamp: str | None = None
     ) -> tuple[LakeSnapshot, StorageCredentials | None]:
-        """The snapshot itself, and what opens its files. Raises as `storage.lake.table.open_table` and its snapshots, and `SqlError` for a time that
-        is none, or that a format does not know."""
+        """The snapshot itself, and what opens its files.
+
+        Raises as `storage.lake.table.open_table` and its snapshots, and `SqlError` for a time that is none, or that a
+        format does not know.
+        """
         if (version or timestamp) and table.format == "parquet":
             raise table.refused("there is no older snapshot of plain files, read them as they are")
         moment_ms = None if timestamp is None else moment_of(timestamp)
@@ -151,7 +154,9 @@ class LakeSnapshots:
         """The snapshot of that name. Raises `SqlError` for one that there is not any more."""
         said, table = snapshot_of(name), view.scanned.get(scanned_name(name))
         if said is None or table is None or table.named != said[0]:
-            raise SqlError(f"Table '{scanned_name(name)}' does not exist any more as it was when it was read first")
+            raise SqlError(
+                f"Table '{scanned_name(name)}' does not exist any more as it was when it was read first"
+            )
         with self._lock:
             known = self._known.get(name)
         if known is not None:
@@ -253,7 +258,9 @@ def moment_of(text: str) -> int:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise SqlError(f"the time of a snapshot is a text as '2026-01-31 12:00:00', and not {text[:80]!a}") from None
+        raise SqlError(
+            f"the time of a snapshot is a text as '2026-01-31 12:00:00', and not {text[:80]!a}"
+        ) from None
     moment = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
 

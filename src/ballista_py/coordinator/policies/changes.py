@@ -79,7 +79,11 @@ def _require_definition(rights: Rights, change: Change, view: ClusterView) -> No
     if isinstance(change, CreateLike):
         for piece in change.pieces:
             rights.require("select", piece.source)
-    if isinstance(change, CreateTable | CreateLike | CreateScanned) and change.replaces and _is_there(change.table, view):
+    if (
+        isinstance(change, CreateTable | CreateLike | CreateScanned)
+        and change.replaces
+        and _is_there(change.table, view)
+    ):
         rights.require("change", change.table)
     if isinstance(change, AlterTable) and isinstance(change.action, RenameTable):
         rights.require("select", change.table)  # under the other name it may be granted

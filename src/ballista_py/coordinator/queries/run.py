@@ -155,7 +155,6 @@ One that fails later, and of which nothing was taken, is replaced by those that 
 """
 
 
-
 class LakeLegs(Protocol):
     """What makes legs of scanned tables, and opens them beside others (`lake.scans.LakeScans`)."""
 

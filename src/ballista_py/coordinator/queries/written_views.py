@@ -142,7 +142,8 @@ class _Writing:
 
     def without_views(self, text: str, within: tuple[str, ...]) -> StatementOfTables:
         """The text with what each view is in its place; `within` are the views whose queries are around it."""
-        sent, meant = text, ()
+        sent = text
+        meant: tuple[Travel, ...] = ()
         if self.view.scanned:
             text, meant = travels(text)
         references = table_references(tokenized(text))

@@ -361,7 +361,7 @@ class TableWrites:
         if not due:
             return 0
         view = self.views.refresh(due)
-        there = {**view.catalog.tables, **view.scanned}
+        there: dict[str, TableSpec | ScannedTable] = {**view.catalog.tables, **view.scanned}
         named = next((name for name in due if name in view.sql_views), None)
         if named is not None:
             kind = ", and no materialized one" if change.kept_up else ""

@@ -173,7 +173,7 @@ class TableMaker:
             return self._make(declare, mark, progress, fill, claim, replaces)
 
     def scan(self, name: str, scan: Mapping[str, Any], *others: Any) -> None:
-        """Give files that lie elsewhere a name. Raises as `lake.definitions.declare`, and for `others` that say more."""
+        """Give files that lie elsewhere a name. Raises as `lake.definitions.declare_here`."""
         from ballista_py.coordinator.lake.definitions import declare_here  # with a parser, which others are spared
 
         declare_here(self, self._runtime, self._secrets, name, scan, others)

@@ -30,6 +30,9 @@ from ballista_py.sql.parse.changes import General, Local
 from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.work import pause
 
+NOT_CHANGED = (
+    "no statement changes it; write to it with the tools of its format, or take its rows in with CREATE TABLE … AS"
+)
 _THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
 
 
@@ -66,10 +69,7 @@ class TargetTables:
         if name in self.views.current(()).sql_views:
             raise SqlError(f"'{name}' is a view, which has no rows of its own: change the tables that it reads")
         if name in self.views.current(()).scanned:
-            raise self.views.current(()).scanned[name].refused(
-                "no statement changes it; write to it with the tools of its format, or take its rows in with CREATE "
-                "TABLE … AS"
-            )
+            raise self.views.current(()).scanned[name].refused(NOT_CHANGED)
         self.views.current(()).require_usable({name})
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:

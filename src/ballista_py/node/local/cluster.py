@@ -388,8 +388,7 @@ class LocalCluster:
         and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
         bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
-        its rows and its key once a scheduler has copied them; so with `"changes": True` of Delta and Iceberg, and
-        Debezium.
+        its rows and its key once a scheduler has copied them; `"changes": True` does it of Delta, Iceberg and Debezium.
         With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
         they are answered once the database has them ("source") or once the table shows them ("visible").
         `progress(done, total)` is called as the work goes on.
@@ -397,7 +396,8 @@ class LocalCluster:
         cannot be read, and `SourceError` for one that cannot be followed; nothing is left behind then.
         """
         if scan is not None:
-            return self._tables.scan(name, scan, source, schema, partition_by)
+            self._tables.scan(name, scan, source, schema, partition_by)
+            return
         new = NewTable(
             name=name,
             source=source,

@@ -156,7 +156,9 @@ class _Clauses:
             key = "".join(token.text for token in parts)
             named = key and (len(parts) == 1 or all(t.token_type != TokenType.STRING for t in parts))
             if value is None or not named or len(item) - len(parts) > 2:
-                raise SqlError(f"an option of table '{self._name}' is written as 'name' 'value', or name = 'value'")
+                raise SqlError(
+                    f"an option of table '{self._name}' is written as 'name' 'value', or name = 'value'"
+                )
             if key in self._options:
                 raise SqlError(f"table '{self._name}': the option '{key[:80]}' is given twice")
             self._options[key] = value.text

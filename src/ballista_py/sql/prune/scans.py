@@ -60,7 +60,7 @@ def _columns(tree: exp.Expr, table: str, schema: pa.Schema) -> tuple[str, ...]:
 
 def _cheapest(schema: pa.Schema) -> str:
     """The column by which rows are counted."""
-    return min(schema, key=lambda field: fixed_bytes(field.type) or 1_000).name
+    return str(min(schema, key=lambda field: fixed_bytes(field.type) or 1_000).name)
 
 
 def _filter(tree: exp.Expr, table: str, schema: pa.Schema) -> tuple[ScanCondition, ...]:
@@ -134,5 +134,3 @@ def _scalar(value: object, kind: pa.DataType) -> pa.Scalar | None:
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return None
     return found if found is not None and found.is_valid else None
-
-

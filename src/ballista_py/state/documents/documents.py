@@ -203,7 +203,7 @@ class ClusterDocument:
         return evolve(self, views=left, definitions=self._marked(mark))
 
     def with_scanned(self, table: ScannedTable, mark: str | None = None) -> ClusterDocument:
-        """With a scanned table, in the place of the one of its name if there is one; `mark` is that of its statement."""
+        """With a scanned table, in the place of the one of its name; `mark` is that of its statement."""
         named = evolve(table, named=self.namings + 1)
         scanned = {**self.scanned, table.name: named}
         return evolve(self, scanned=scanned, namings=named.named, definitions=self._marked(mark))

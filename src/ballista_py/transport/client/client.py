@@ -244,8 +244,8 @@ class Client(ClusterCalls):
         given) it is made once. A table with a `source` is made by `LocalCluster.create_table`, where that can be read:
         a scheduler reads nothing that a client names.
 
-        With a `scan` alone it is a name for files that lie elsewhere and stay there, as `{"format": "delta", "path": …}`,
-        below the `lake_locations` of the schedulers (`docs/guide-lake.md`).
+        With a `scan` alone it is a name for files that lie elsewhere and stay there, as `{"format": "delta", "path":
+        …}`, below the `lake_locations` of the schedulers (`docs/guide-lake.md`).
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source,
         `SqlError` for a check that is no condition, and `TimeLimit` after `timeout` seconds.
@@ -267,7 +267,9 @@ class Client(ClusterCalls):
             write_wait=write_wait,
         )
         if scan is not None:
-            require_alone(name, (source, partition_by, schema, primary_key, checks, refresh, retention, colocate_with))
+            require_alone(
+                name, (source, partition_by, schema, primary_key, checks, refresh, retention, colocate_with)
+            )
             self.sql(external_table(name, scan), token=token, timeout=timeout)
             return
         new.require_no_source()
