@@ -179,7 +179,8 @@ class LakeSnapshots:
         wanted = tuple(name for name in wanted if scanned_name(name) in view.scanned)
         if not wanted:
             return view
-        key = (id(view.catalog), wanted)
+        # What was made to look at types alone has no barriers, and is never what a client's statement is planned over.
+        key = (id(view.catalog), wanted, gate is not None)
         with self._lock:
             found = self._catalogs.get(key)
             if found is not None and found[0] is view.catalog:
