@@ -25,7 +25,7 @@ from ballista_py.sql.parse.edits import Edit, edited
 from ballista_py.sql.parse.kind import is_of_view, statement_kind
 from ballista_py.sql.parse.parsing import MAX_STATEMENT_BYTES, measure, tokenized
 from ballista_py.sql.parse.table_references import TableReference, table_references
-from ballista_py.sql.parse.travels import Travel, travels
+from ballista_py.sql.parse.travels import MAY_TRAVEL, Travel, travels
 
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES, LEAST_BYTES = 1_024, 16 << 20, 512
 UNSEEN = "__ballista_"  # before what no column of a view is called
@@ -106,7 +106,8 @@ class Inlining:
         """
         words = words_of(statement)
         known = self.views.current(())
-        if not known.named_views(words) and not known.names_scanned(words):
+        may_travel = MAY_TRAVEL.search(statement) is not None
+        if not (may_travel or known.named_views(words) or known.names_scanned(words)):
             return StatementOfTables(statement)
         return self.writer.written_out(statement, self.views.current(words))
 
@@ -144,10 +145,10 @@ class _Writing:
         """The text with what each view is in its place; `within` are the views whose queries are around it."""
         sent = text
         meant: tuple[Travel, ...] = ()
-        if self.view.scanned:
+        if self.view.scanned or MAY_TRAVEL.search(text):
             text, meant = travels(text)
         references = table_references(tokenized(text))
-        snapshots = self._snapshots(references, meant) if self.view.scanned else ()
+        snapshots = self._snapshots(references, meant) if self.view.scanned or meant else ()
         found = [one for one in references if one.name in self.view.sql_views]
         if not found and not snapshots:
             return StatementOfTables(sent)

@@ -16,7 +16,7 @@ from ballista_py.errors import SqlError
 from ballista_py.sql.parse.kind import blank
 from ballista_py.sql.parse.parsing import tokenized
 
-_MAY_TRAVEL = re.compile(r"\bAS\s+OF\b|\bAT\s*\(", re.IGNORECASE)
+MAY_TRAVEL = re.compile(r"\bAS\s+OF\b|\bAT\s*\(", re.IGNORECASE)
 _VERSION, _TIMESTAMP = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
 _NAMES = (TokenType.STRING, TokenType.IDENTIFIER)
 _WAYS = "FOR VERSION AS OF 3, FOR TIMESTAMP AS OF '2026-01-31 12:00:00', or AT (VERSION => 3)"
@@ -44,7 +44,7 @@ def travels(sql: str) -> tuple[str, tuple[Travel, ...]]:
     >>> travels("select a as of from t")[1]
     ()
     """
-    if not _MAY_TRAVEL.search(sql):
+    if not MAY_TRAVEL.search(sql):
         return sql, ()
     tokens = tokenized(sql)
     found: list[Travel] = []
