@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
@@ -17,6 +18,7 @@ from ballista_py.coordinator.credentials.assumed_role import AssumeRoleCredentia
 from ballista_py.coordinator.credentials.rest_catalog import RestCatalogCredentials
 from ballista_py.coordinator.credentials.vendor import StaticCredentials, below
 from ballista_py.errors import ConfigError, SourceUnavailable, SourceUnfit
+from ballista_py.logs import configure_logging
 from ballista_py.principal import Principal
 from ballista_py.runtime import SystemRuntime
 from ballista_py.secret import Secret
@@ -69,8 +71,6 @@ def sts():
     application, sent = DomainDispatcherApplication(create_backend_app), []
 
     def noting(environment, start):
-        import io
-
         body = environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
         sent.append({name: value[0] for name, value in parse_qs(body.decode()).items()})
         environment["wsgi.input"] = io.BytesIO(body)
@@ -115,6 +115,25 @@ def test_a_role_is_taken_on_for_the_client_and_cut_down_to_reading_the_table(sts
     assert abs(given.expires_at_ms - (time.time() + 1_200) * 1e3) < 5_000
     shown = f"{given!r} {given}"
     assert not any(values[name] in shown for name in ("s3.secret-access-key", "s3.session-token"))
+
+
+def test_nothing_of_it_is_in_what_a_node_logs_however_much_it_is_to_log(sts):
+    url, _ = sts
+    before = logging.getLogger().handlers[:], logging.getLogger().level, logging.getLogger("ballista_py").level
+    said = io.StringIO()
+    try:
+        configure_logging("scheduler-1", "DEBUG", said)
+        with catalog(speaking({}, {"config": KEYS})) as (rest, _):
+            texts = [*revealed(role_at(url).vend(ANNA, "s3://lake/t")).values(), *KEYS.values(), "token-of-anna"]
+            rest_at(rest).vend(ANNA, "s3://lake/t")
+            logging.getLogger("ballista_py.x").warning("given %s", rest_at(rest).vend(ANNA, "s3://lake/t"))
+    finally:
+        root = logging.getLogger()
+        root.handlers[:], level, ours = before
+        root.setLevel(level)
+        logging.getLogger("ballista_py").setLevel(ours)
+    assert "given" in said.getvalue()
+    assert not any(text in said.getvalue() for text in texts if text != "us-east-1")
 
 
 def test_a_service_that_is_not_there_or_refuses_is_told_apart():
@@ -195,6 +214,8 @@ def catalog(answer):
             asked.append((self.path, dict(self.headers)))
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, headers, body = answer(self)
+            if self.close_connection and status == 0:
+                return
             self.send_response_only(status)
             for name, value in {"Date": formatdate(usegmt=True), "Content-Length": len(body), **headers}.items():
                 if value is not None:
@@ -357,10 +378,12 @@ def test_a_catalog_that_is_not_there_or_gives_byte_after_byte_is_unavailable(mon
         handler.send_response_only(200)
         handler.send_header("Content-Length", "100000")
         handler.end_headers()
-        for _ in range(40):
-            handler.wfile.write(b" ")
-            time.sleep(0.05)
-        return 200, {}, b""
+        with suppress(OSError):
+            for _ in range(40):
+                handler.wfile.write(b" ")
+                time.sleep(0.05)
+        handler.close_connection = True
+        return 0, {}, b""
 
     with catalog(dripping) as (url, _):
         began = time.monotonic()

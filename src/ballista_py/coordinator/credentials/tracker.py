@@ -120,6 +120,8 @@ class CredentialLease:
         """Ask for new ones; what goes wrong is kept, for whoever needs credentials when the old ones have expired."""
         try:
             given = self.vendor.vend(self.principal, self.location)
+            if given.location != self._renewal.credentials.location:
+                raise SourceUnavailable(f"they came for '{given.location}'")
         except Exception as error:
             told = error.message if isinstance(error, BallistaError) else f"it failed ({type(error).__name__})"
             chance, now_ms = self._runtime.random(), self._runtime.monotonic_ms()
