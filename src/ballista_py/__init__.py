@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     )
     from ballista_py.agents.write_job import WriteJob, WriteReceipt, WriteTask, write_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
+    from ballista_py.coordinator.credentials.assumed_role import AssumeRoleCredentials
+    from ballista_py.coordinator.credentials.rest_catalog import RestCatalogCredentials
+    from ballista_py.coordinator.credentials.vendor import CredentialVendor, StaticCredentials
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
     from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
@@ -37,6 +40,16 @@ if TYPE_CHECKING:
     from ballista_py.partitions.table import TableSpec
     from ballista_py.principal import Principal
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
+    from ballista_py.scans.storage_credentials import StorageCredentials
+    from ballista_py.scans.task import (
+        DeletionVector,
+        EqualityDeletes,
+        FileSlice,
+        PositionDeletes,
+        ScanCondition,
+        ScanTask,
+    )
+    from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
     from ballista_py.secret import Secret
     from ballista_py.spark.bucket import register_bucket
     from ballista_py.spark.elsewhere import SparkSettings, TaskStore
@@ -81,6 +94,9 @@ __version__ = "0.1.0"
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
     "coordinator.changes.source": ("ChangeBatch", "ChangeSource", "SourceLag"),
+    "coordinator.credentials.vendor": ("CredentialVendor", "StaticCredentials"),
+    "coordinator.credentials.assumed_role": ("AssumeRoleCredentials",),
+    "coordinator.credentials.rest_catalog": ("RestCatalogCredentials",),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
@@ -99,6 +115,16 @@ _HOMES = {
     "partitions.table": ("TableSpec",),
     "principal": ("Principal",),
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
+    "scans.task": (
+        "DeletionVector",
+        "EqualityDeletes",
+        "FileSlice",
+        "PositionDeletes",
+        "ScanCondition",
+        "ScanTask",
+    ),
+    "scans.storage_credentials": ("StorageCredentials",),
+    "scans.weighted_scheduler": ("ScanWorker", "WeightedScheduler"),
     "secret": ("Secret",),
     "spark.bucket": ("register_bucket",),
     "spark.elsewhere": ("SparkSettings", "TaskStore"),
@@ -162,6 +188,7 @@ __all__ = [
     "AppliedApp",
     "AppliedToken",
     "AssignmentPlan",
+    "AssumeRoleCredentials",
     "Balance",
     "BallistaError",
     "BucketUDF",
@@ -175,11 +202,15 @@ __all__ = [
     "Commit",
     "Condition",
     "ConditionalStore",
+    "CredentialVendor",
     "DataFile",
+    "DeletionVector",
+    "EqualityDeletes",
     "Executor",
     "ExecutorInfo",
     "ExecutorLease",
     "ExecutorRegistry",
+    "FileSlice",
     "FormerName",
     "Grant",
     "GrantSink",
@@ -212,6 +243,7 @@ __all__ = [
     "PoliciesDocument",
     "PoliciesMark",
     "PolicyShelf",
+    "PositionDeletes",
     "Prepared",
     "Principal",
     "Promise",
@@ -226,6 +258,7 @@ __all__ = [
     "Reconciler",
     "Refresh",
     "Refusal",
+    "RestCatalogCredentials",
     "Retention",
     "Retired",
     "Retry",
@@ -233,6 +266,9 @@ __all__ = [
     "RoutedBatch",
     "RowFilter",
     "Runtime",
+    "ScanCondition",
+    "ScanTask",
+    "ScanWorker",
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",
@@ -244,7 +280,9 @@ __all__ = [
     "SparkPipeline",
     "SparkSettings",
     "SqlView",
+    "StaticCredentials",
     "StaticTokens",
+    "StorageCredentials",
     "StoreReport",
     "StoredObject",
     "SystemRuntime",
@@ -258,6 +296,7 @@ __all__ = [
     "TokenVerifier",
     "Versioned",
     "Watermark",
+    "WeightedScheduler",
     "WriteJob",
     "WriteReceipt",
     "WriteTask",

@@ -1,4 +1,4 @@
-"""Scan tasks as bytes, and back: JSON with the Arrow schema inside.
+"""Scan tasks, and new credentials for those that run, as bytes, and back: JSON with the Arrow schema inside.
 
 `task_from_bytes` takes what `task_to_bytes` wrote and nothing else: every field is there, of its kind and within its
 bound, and the columns are those of the schema. What it took it says again in full, so nothing of a message is ignored.
@@ -23,7 +23,7 @@ from ballista_py.scans.schema_json import (
     type_from_json,
     type_to_json,
 )
-from ballista_py.scans.storage_credentials import StorageCredentials
+from ballista_py.scans.storage_credentials import RefreshCredentials, StorageCredentials
 from ballista_py.scans.task import (
     OPERATORS,
     Deletes,
@@ -100,18 +100,7 @@ def task_to_bytes(task: ScanTask, *, reveal: bool = False) -> bytes:
 
 def task_from_bytes(data: bytes) -> ScanTask:
     """The task that `task_to_bytes` wrote. Raises `InvalidData`, naming the field, for anything else."""
-    if len(data) > MAX_TASK_BYTES:
-        raise refused("it", f"has more than {MAX_TASK_BYTES >> 20} MiB")
-    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_SIGNS:
-        raise refused("it", f"has more than {MAX_SIGNS} values")
-    try:
-        said = orjson.loads(data)
-    except (orjson.JSONDecodeError, RecursionError):
-        raise refused("it", "is no JSON") from None
-    if type(said) is dict and said.get("version") != VERSION:
-        raise refused("version", f"is not {VERSION}: the other node is of another release")
-    found = fields(said, "it", _TOP)
-    whole(found["version"], "version")
+    found = fields(_parsed(data), "it", _TOP)
     types = _Types.of(items(found["types"], "types", MAX_PARTITION_VALUES))
     columns = items(found["columns"], "columns", MAX_COLUMNS)
     task = ScanTask(
@@ -125,6 +114,49 @@ def task_from_bytes(data: bytes) -> ScanTask:
     )
     types.require_used()
     return task
+
+
+def refresh_to_bytes(refresh: RefreshCredentials, *, reveal: bool = False) -> bytes:
+    """The message as JSON; `refresh_from_bytes` reads it back.
+
+    Hazard: the texts of the credentials are in it, so it goes to the executor of the tasks and nowhere else; without
+    `reveal` it raises `TypeError`.
+    """
+    if not reveal:
+        raise TypeError("credentials are written for the executor of their tasks alone: say reveal=True")
+    said = {
+        "version": VERSION,
+        "task_ids": list(refresh.task_ids),
+        "credentials": _credentials_to(refresh.credentials),
+    }
+    data = orjson.dumps(said)
+    refresh_from_bytes(data)
+    return data
+
+
+def refresh_from_bytes(data: bytes) -> RefreshCredentials:
+    """The message that `refresh_to_bytes` wrote. Raises `InvalidData`, naming the field, for anything else."""
+    found = fields(_parsed(data), "it", ("version", "task_ids", "credentials"))
+    tasks = items(found["task_ids"], "task_ids", MAX_FILES)
+    return RefreshCredentials(
+        task_ids=tuple(text(one, f"task_ids[{number}]", MAX_TEXT_BYTES) for number, one in enumerate(tasks)),
+        credentials=_credentials(found["credentials"], "credentials"),
+    )
+
+
+def _parsed(data: bytes) -> Any:
+    """What a message says, measured first."""
+    if len(data) > MAX_TASK_BYTES:
+        raise refused("it", f"has more than {MAX_TASK_BYTES >> 20} MiB")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_SIGNS:
+        raise refused("it", f"has more than {MAX_SIGNS} values")
+    try:
+        said = orjson.loads(data)
+    except (orjson.JSONDecodeError, RecursionError):
+        raise refused("it", "is no JSON") from None
+    if type(said) is dict and (type(said.get("version")) is not int or said["version"] != VERSION):
+        raise refused("version", f"is not {VERSION}: the other node is of another release")
+    return said
 
 
 class _Types:

@@ -65,8 +65,7 @@ def where_to_scan(
 def require_supported(
     table: str, files: Iterable[FileSlice], *, is_shared: bool = False, formats: Sequence[str] = FORMATS
 ) -> None:
-    """Raise `Unsupported`, naming a file and the way out, unless every executor can read all files and what is gone of
-    them.
+    """Raise `Unsupported`, naming a file and the way out, unless every executor can read all files and their deletes.
 
     Files without a scheme, and those of `file://`, are on a disk: only whoever declares the table knows whether every
     executor has that folder at the same place (`is_shared`).

@@ -1,4 +1,7 @@
-"""`StorageCredentials`: what opens the files of a table for a while, as a value that shows none of it."""
+"""`StorageCredentials`: what opens the files of a table for a while, as a value that shows none of it.
+
+And `CurrentCredentials`, which a task that runs asks for the newest ones before it opens its next file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Mapping
 
 from attrs import evolve, field, frozen
 
+from ballista_py.errors import SourceUnavailable
+from ballista_py.runtime import Runtime
 from ballista_py.secret import Secret
 
 
@@ -47,3 +52,46 @@ valid_ms=None, number=0)
         0.0
         """
         return self if self.valid_ms is None else evolve(self, valid_ms=max(0.0, self.valid_ms - passed_ms))
+
+
+@frozen(kw_only=True)
+class RefreshCredentials:
+    """New credentials for tasks that run, from the scheduler to their executor; of older ones nothing is taken."""
+
+    task_ids: tuple[str, ...]
+    credentials: StorageCredentials
+
+
+class CurrentCredentials:
+    """The newest credentials that a task was given. Safe to share between threads.
+
+    Time runs here from the moment at which they came in, on a clock that never goes back: what other clocks say does
+    not matter, and the way from the scheduler is all that is not counted.
+    """
+
+    def __init__(self, credentials: StorageCredentials, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._held = credentials
+        self._came_ms = runtime.monotonic_ms()
+
+    def get(self) -> StorageCredentials:
+        """The newest ones, good for as long as they say from now. Ask before each file is opened.
+
+        Raises `SourceUnavailable` where they have expired and no newer ones came in.
+        """
+        with self._lock:
+            now = self._held.after(self._runtime.monotonic_ms() - self._came_ms)
+        if now.valid_ms == 0:
+            raise SourceUnavailable(
+                f"the credentials for '{now.location}' have expired, and no newer ones came in"
+            )
+        return now
+
+    def renew(self, credentials: StorageCredentials) -> bool:
+        """Take newer ones for the same place; False, and nothing is taken, for any others."""
+        with self._lock:
+            if credentials.location != self._held.location or credentials.number <= self._held.number:
+                return False
+            self._held, self._came_ms = credentials, self._runtime.monotonic_ms()
+        return True
