@@ -96,9 +96,7 @@ class S3Store(RemoteStore):
         """
         path = self._path(key)
         ask = {"Key": path}
-        found = self._repeat(
-            lambda: in_loop(self._fs, self._call, "head_object", ask), key, "cannot be looked at"
-        )
+        found = self._repeat(lambda: in_loop(self._fs, self._call, "head_object", ask), key, "cannot be looked at")
         if found is None:
             raise missing(key)
         changed_ms = int(found["LastModified"].timestamp() * 1e3)
