@@ -269,12 +269,12 @@ def _made(
         compared = {one.field.name: _column(plan, one, batch) for one in plan.compared}
         for one in values:
             kept &= ~one.gone(compared, batch.num_rows)
-    if not kept.all():
-        batch = batch.filter(pa.array(kept)) if batch.num_columns else _no_columns(int(kept.sum()))
     if not plan.columns:
-        return _no_columns(batch.num_rows).replace_schema_metadata(plan.schema.metadata)
+        return _no_columns(int(kept.sum())).replace_schema_metadata(plan.schema.metadata)
+    # Converted before rows go: of the forms that files may have (views of texts) Arrow cannot choose rows.
     arrays = [_column(plan, one, batch) for one in plan.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    made = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    return made if kept.all() else made.filter(pa.array(kept))
 
 
 def _column(plan: _Plan, one: Matched, batch: pa.RecordBatch) -> pa.Array:
