@@ -96,7 +96,9 @@ def _bitmap(data: bytes, at: int, rows: int) -> Iterator[Positions | int]:
             raise DocumentUnreadable("a deletion vector names rows that its file does not have")
         values, at = _container(data, at, less + 1, runs is not None and bool(runs[number]))
         if len(values) != less + 1:
-            raise DocumentUnreadable("a container of a deletion vector has another number of positions than it says")
+            raise DocumentUnreadable(
+                "a container of a deletion vector has another number of positions than it says"
+            )
         yield values + (key << 16)
     yield at
 

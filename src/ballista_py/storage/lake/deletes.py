@@ -42,8 +42,10 @@ def gone_positions(
             found.extend(_positions(one, file, rows, opener, credentials))
     if not found:
         return NO_POSITIONS
-    return found[0] if len(found) == 1 and isinstance(file.deletes[0], DeletionVector) else np.unique(
-        np.concatenate(found)
+    return (
+        found[0]
+        if len(found) == 1 and isinstance(file.deletes[0], DeletionVector)
+        else np.unique(np.concatenate(found))
     )
 
 
@@ -56,10 +58,7 @@ def _vector(
     else:  # Delta counts neither the length before the vector nor the checksum behind it
         length = one.length + 8 if delta else one.length
         data = opener.read(one.path or "", credentials, one.offset, length, most=MAX_VECTOR_BYTES)
-    if delta:
-        found = delta_positions(data, rows, inline=one.inline is not None)
-    else:
-        found = puffin_positions(data, rows)
+    found = delta_positions(data, rows, inline=one.inline is not None) if delta else puffin_positions(data, rows)
     if one.rows is not None and len(found) != one.rows:
         raise DocumentUnreadable(f"a deletion vector names {len(found)} rows instead of {one.rows}")
     return found
@@ -72,7 +71,9 @@ def _positions(
     names = {file.path, true_path(file.path)}
     with opener.open(one.path, credentials, size=one.size) as opened, reading(opened):
         footer = footer_of(opener, opened)
-        columns = matched(footer.schema, _POSITION_COLUMNS, "field_id" if _has_ids(footer.schema) else "name", one.path)
+        columns = matched(
+            footer.schema, _POSITION_COLUMNS, "field_id" if _has_ids(footer.schema) else "name", one.path
+        )
         path, pos = columns
         if path.held is None or pos.held is None:
             raise DocumentUnreadable(f"'{one.path}' is no file of positions", file=one.path)
@@ -85,7 +86,9 @@ def _positions(
             own = _is_path(paths, names)
             places = np.asarray(found.filter(own).to_numpy(zero_copy_only=False), dtype=np.int64)
             if found.null_count or (len(places) and (int(places.min()) < 0 or int(places.max()) >= rows)):
-                raise DocumentUnreadable(f"'{one.path}' names rows that '{file.path}' does not have", file=one.path)
+                raise DocumentUnreadable(
+                    f"'{one.path}' names rows that '{file.path}' does not have", file=one.path
+                )
             yield places
 
 

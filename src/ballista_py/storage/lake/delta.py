@@ -131,15 +131,17 @@ class DeltaSnapshot:
     def rows(self) -> int | None:
         """See `LakeSnapshot`."""
         found = self.actions.column("num_records")
-        return None if found.null_count else sum(found.to_pylist())
+        return None if found.null_count else sum(map(int, found.to_pylist()))
 
     @property
     def bytes(self) -> int | None:
         """See `LakeSnapshot`."""
-        return sum(self.actions.column("size_bytes").to_pylist())
+        return sum(map(int, self.actions.column("size_bytes").to_pylist()))
 
     def files(
-        self, filter: Sequence[ScanCondition] = (), columns: Sequence[str] | None = None
+        self,
+        filter: Sequence[ScanCondition] = (),  # noqa: A002
+        columns: Sequence[str] | None = None,
     ) -> tuple[FileSlice, ...]:
         """See `LakeSnapshot`."""
         require_conditions(filter, self.schema)
@@ -232,7 +234,7 @@ def _part(actions: pa.Table, part: str, name: str) -> pa.ChunkedArray:
 
 
 def _is_absolute(path: str) -> bool:
-    return path.startswith("/") or "://" in path or path.startswith("file:")
+    return path.startswith(("/", "file:")) or "://" in path
 
 
 def _features(there: str, protocol: Any) -> frozenset[str]:
@@ -255,7 +257,9 @@ def _features(there: str, protocol: Any) -> frozenset[str]:
 def _schema(there: str, declared: Any, mode: str) -> pa.Schema:
     variants = [one["name"] for one in orjson.loads(declared.to_json())["fields"] if _has_variant(one["type"])]
     if variants:
-        raise SourceUnfit(f"column '{variants[0]}' of {there} has the type variant, which cannot be read: {WAY_OUT}")
+        raise SourceUnfit(
+            f"column '{variants[0]}' of {there} has the type variant, which cannot be read: {WAY_OUT}"
+        )
     if mode not in ("none", "name", "id"):
         raise SourceUnfit(f"{there} finds its columns in a way that is not known ({MODE} = {mode[:60]})")
     kept = kept_schema(there, pa.schema(declared.to_arrow()), WAY_OUT, noted=True)
@@ -296,7 +300,7 @@ def _told(there: str) -> Iterator[None]:
         said, kind = str(error).lower(), type(error).__name__
         if "not a delta table" in said or "no files in log" in said or kind == "TableNotFoundError":
             raise SourceUnfit(f"there is no Delta table: {there}") from None
-        if "invalid table version" in said or ("version" in said and "not found" in said):
+        if "invalid table version" in said or "specified end version" in said or ("version" in said and "not found" in said):
             raise SourceLost(f"{there} has not kept that version") from None
         if "protocol" in kind.lower() or "unsupported" in said:
             raise SourceUnfit(f"{there} uses a feature that cannot be read here ({kind})") from None

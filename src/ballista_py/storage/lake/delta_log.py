@@ -11,7 +11,6 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from uuid import UUID
 
 import orjson
 import pyarrow as pa
@@ -141,7 +140,7 @@ def vector_of(descriptor: Descriptor, root: str, there: str) -> DeletionVector:
             return DeletionVector(kind="delta", inline=data, rows=rows, length=size)
         offset = int(descriptor.get("offset") or 0)
         if kind == "u":
-            name = UUID(bytes=z85(text[-_UUID_TEXT:]))
+            name = _uuid(z85(text[-_UUID_TEXT:]))
             folder = "".join(f"{part}/" for part in (text[:-_UUID_TEXT],) if part)
             path = f"{root.rstrip('/')}/{folder}deletion_vector_{name}.bin"
         elif kind == "p":
@@ -151,6 +150,13 @@ def vector_of(descriptor: Descriptor, root: str, there: str) -> DeletionVector:
     except (KeyError, ValueError, TypeError, binascii.Error):
         raise SourceUnfit(f"{there} has a deletion vector of a kind that is not known") from None
     return DeletionVector(kind="delta", path=path, offset=offset, length=size, rows=rows)
+
+
+def _uuid(data: bytes) -> str:
+    if len(data) != 16:
+        raise ValueError("no UUID")
+    text = data.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def z85(text: str) -> bytes:

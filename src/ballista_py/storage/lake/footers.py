@@ -66,7 +66,9 @@ def footer_of(opener: LakeOpener, opened: OpenedFile) -> Footer:
             raise Unsupported(f"file '{file.path}' is encrypted, which is not read here", file=file.path)
         start, stop = footer_range(file.size, tail)
         if stop - start > MAX_FOOTER:
-            raise DocumentUnreadable(f"the footer of file '{file.path}' has {stop - start:,} bytes", file=file.path)
+            raise DocumentUnreadable(
+                f"the footer of file '{file.path}' has {stop - start:,} bytes", file=file.path
+            )
         opened.source.seek(0)
         with pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us") as parquet:
             found = Footer(parquet.metadata, _noted(parquet))
@@ -99,7 +101,9 @@ def reading(opened: OpenedFile) -> Iterator[None]:
         raise
     except pa.ArrowNotImplementedError as error:
         opened.check()
-        raise Unsupported(f"file '{path}' has something that is not read here: {_short(error)}", file=path) from None
+        raise Unsupported(
+            f"file '{path}' has something that is not read here: {_short(error)}", file=path
+        ) from None
     except (OSError, pa.ArrowException, UnicodeDecodeError, ValueError, OverflowError) as error:
         opened.check()
         if "encrypted" in str(error).lower():
@@ -116,7 +120,8 @@ def _noted(parquet: pq.ParquetFile) -> pa.Schema:
         column = parquet.metadata.schema.column(leaf)
         kinds[column.path] = column.physical_type
     fields = [
-        with_said(field, INT96, "1") if kinds.get(field.name) == "INT96" else field for field in parquet.schema_arrow
+        with_said(field, INT96, "1") if kinds.get(field.name) == "INT96" else field
+        for field in parquet.schema_arrow
     ]
     return pa.schema(fields)
 

@@ -29,10 +29,7 @@ def split_glob(path: str) -> tuple[str, re.Pattern[str] | None]:
     wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
     if wild is None:
         return path, None
-    made = []
-    for part in parts[wild:]:
-        made.append("(?:[^/]+/)*" if part == "**" else _of_part(part) + "/")
-    text = "".join(made)
+    text = "".join("(?:[^/]+/)*" if part == "**" else _of_part(part) + "/" for part in parts[wild:])
     text = text + "[^/]+" if parts[-1] == "**" else text.removesuffix("/")
     folder = "/".join(parts[:wild])
     return folder, re.compile(re.escape(folder + "/") + text)
@@ -65,7 +62,9 @@ def keys_of(path: str, root: str, there: str) -> dict[str, str | None]:
             continue
         name = unquote(name)
         if name in found or len(found) >= MAX_KEYS:
-            raise SourceUnfit(f"'{path[:200]}' of {there} has two values of '{name}', or very many, in its folders")
+            raise SourceUnfit(
+                f"'{path[:200]}' of {there} has two values of '{name}', or very many, in its folders"
+            )
         found[name] = None if value == NULL else unquote(value)
     return found
 

@@ -8,6 +8,7 @@ its files are opened (`py-io-impl`, endpoints) is not followed: whoever can writ
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -83,7 +84,6 @@ class IcebergInPlace:
 
     def _by_path(self) -> tuple[Any, str]:
         _load_catalog()
-        from pyiceberg.serializers import Compressor
         from pyiceberg.table.metadata import TableMetadataUtil
 
         now = self.credentials()
@@ -92,7 +92,7 @@ class IcebergInPlace:
             path = self._newest(path, now)
         data = self.opener.read(path, now, most=MAX_METADATA)
         if ".gz" in path.rpartition("/")[2]:
-            data = Compressor.get_compressor(path).bytes_decompressor()(data)
+            data = _unzipped(data, self.there)
         return TableMetadataUtil.parse_raw(data.decode()), path
 
     def _newest(self, folder: str, now: StorageCredentials | None) -> str:
@@ -147,7 +147,9 @@ class IcebergInPlace:
             if chosen.schema_id not in schemas:
                 raise SourceUnfit(f"{self.there} has lost the columns of snapshot {chosen.snapshot_id}")
             current = metadata.current_snapshot()
-            if current is None or current.snapshot_id != chosen.snapshot_id:  # a later change of columns counts now
+            if (
+                current is None or current.snapshot_id != chosen.snapshot_id
+            ):  # a later change of columns counts now
                 metadata = metadata.model_copy(update={"current_schema_id": chosen.schema_id})
         schema = columns_of(metadata.schema(), metadata.properties, self.there)
         if chosen is not None:
@@ -187,9 +189,15 @@ def told(there: str) -> Iterator[None]:
             raise MissingExtra.of(str(error.name), "iceberg") from None
         if isinstance(error, FileNotFoundError):
             raise SourceLost(f"{there} has thrown away files of this snapshot") from None
-        if isinstance(error, OSError) or "Error" not in kind or "Unavailable" in kind:
-            raise SourceUnavailable(f"{there} cannot be read ({kind})") from None
         raise SourceUnavailable(f"{there} cannot be read ({kind})") from None
+
+
+def _unzipped(data: bytes, there: str) -> bytes:
+    unzip = zlib.decompressobj(wbits=31)
+    found = unzip.decompress(data, MAX_METADATA)
+    if not unzip.eof:
+        raise SourceUnfit(f"{there} has metadata that is cut, or of more than {MAX_METADATA:,} bytes")
+    return found
 
 
 def _load_catalog() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import orjson
@@ -60,9 +61,7 @@ def _noted(field: pa.Field, by_id: Mapping[int, Any], names: Mapping[int, list[s
     elif pa.types.is_list(kind):
         kind = pa.list_(_noted(kind.value_field, by_id, names, there))
     elif pa.types.is_map(kind):
-        kind = pa.map_(
-            _noted(kind.key_field, by_id, names, there), _noted(kind.item_field, by_id, names, there)
-        )
+        kind = pa.map_(_noted(kind.key_field, by_id, names, there), _noted(kind.item_field, by_id, names, there))
     metadata = {FIELD_ID: str(number).encode()}
     found = pa.field(field.name, kind, field.nullable, metadata)
     if names:
@@ -120,7 +119,7 @@ def expression_of(conditions: Sequence[ScanCondition], schema: Any) -> Any:
 
 
 def _expression(one: ScanCondition, kind: Any) -> Any:
-    from pyiceberg import expressions as e
+    e: Any = import_module("pyiceberg.expressions")
     from pyiceberg.expressions.literals import literal
 
     makers: dict[str, Callable[..., Any]] = {

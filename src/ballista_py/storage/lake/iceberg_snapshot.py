@@ -60,7 +60,9 @@ class IcebergSnapshot:
         return int(text) if text.isdecimal() else None
 
     def files(
-        self, filter: Sequence[ScanCondition] = (), columns: Sequence[str] | None = None
+        self,
+        filter: Sequence[ScanCondition] = (),  # noqa: A002
+        columns: Sequence[str] | None = None,
     ) -> tuple[FileSlice, ...]:
         """See `LakeSnapshot`. Raises `SourceUnfit` for files of a kind that is not read."""
         from ballista_py.storage.lake.iceberg import told
@@ -80,18 +82,22 @@ class IcebergSnapshot:
     def _manifests(self, io: Any) -> list[Any]:
         found = self.chosen.manifests(io)
         if len(found) > MAX_MANIFESTS:
-            raise SourceUnfit(f"{self.there} has more than {MAX_MANIFESTS:,} manifests: let its own engine merge them")
+            raise SourceUnfit(
+                f"{self.there} has more than {MAX_MANIFESTS:,} manifests: let its own engine merge them"
+            )
         for one in found:
             require_below(one.manifest_path, self.places, self.there)
             if one.manifest_length > MAX_MANIFEST_BYTES or one.key_metadata:
-                raise SourceUnfit(f"{self.there} has a manifest that is encrypted, or of {one.manifest_length:,} bytes")
+                raise SourceUnfit(
+                    f"{self.there} has a manifest that is encrypted, or of {one.manifest_length:,} bytes"
+                )
         return list(found)
 
-    def _data_entries(self, io: Any, manifests: list[Any], filter: Sequence[ScanCondition]) -> Iterator[Any]:
+    def _data_entries(self, io: Any, manifests: list[Any], wanted: Sequence[ScanCondition]) -> Iterator[Any]:
         """Live data files that pyiceberg does not exclude by their partitions and statistics."""
         from pyiceberg.table import ManifestGroupPlanner
 
-        planner = ManifestGroupPlanner(self.metadata, io, expression_of(filter, self.metadata.schema()))
+        planner = ManifestGroupPlanner(self.metadata, io, expression_of(wanted, self.metadata.schema()))
         for entries in planner.plan_manifest_entries(manifests):
             yield from entries
 
@@ -105,10 +111,10 @@ class IcebergSnapshot:
         from pyiceberg.avro.file import AvroFile
 
         file = io.new_input(manifest.manifest_path)
-        enums = {0: forms.ManifestEntryStatus, 101: forms.FileFormat, 134: forms.DataFileContent}
-        types = {-1: forms.ManifestEntry, 2: forms.DataFile}
+        enums: dict[int, Any] = {0: forms.ManifestEntryStatus, 101: forms.FileFormat, 134: forms.DataFileContent}
+        types: dict[int, Any] = {-1: forms.ManifestEntry, 2: forms.DataFile}
         named = [one.name for one in forms.DATA_FILE_TYPE[3].fields]
-        with AvroFile(file, forms.MANIFEST_ENTRY_SCHEMAS[3], read_types=types, read_enums=enums) as reader:
+        with AvroFile[Any](file, forms.MANIFEST_ENTRY_SCHEMAS[3], read_types=types, read_enums=enums) as reader:
             found = []
             for entry in reader:
                 if entry.status == forms.ManifestEntryStatus.DELETED:
@@ -154,7 +160,9 @@ class IcebergSnapshot:
             found.extend(columns_of(one, self.metadata.properties, self.there))
         names = [field.name for field in found]
         if len(set(names)) < len(names):
-            found = [field.with_name(f"{field.name}~{number}") for field, number in zip(found, numbers, strict=True)]
+            found = [
+                field.with_name(f"{field.name}~{number}") for field, number in zip(found, numbers, strict=True)
+            ]
         return pa.schema([field.with_nullable(True) for field in found])
 
     def _slices(self, entries: Iterable[Any], index: DeleteIndex) -> Iterator[FileSlice]:
@@ -181,9 +189,9 @@ class IcebergSnapshot:
                 rows=rows if rows >= 0 else None,
                 partition_values=values[key],
                 found_by="field_id",
-                deletes=() if no_deletes else index.of(
-                    path, entry.sequence_number or 0, _partition(spec, file.partition)
-                ),
+                deletes=()
+                if no_deletes
+                else index.of(path, entry.sequence_number or 0, _partition(spec, file.partition)),
             )
 
     def _lent(self, spec: int) -> list[tuple[int, pa.Field]]:

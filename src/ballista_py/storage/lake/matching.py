@@ -55,16 +55,14 @@ def matched(held: pa.Schema, wanted: Sequence[pa.Field], found_by: FoundBy, file
     return tuple(found)
 
 
-def _find(
-    held: Sequence[pa.Field], field: pa.Field, found_by: FoundBy, by_id: bool, file: str
-) -> pa.Field | None:
+def _find(held: Sequence[pa.Field], field: pa.Field, found_by: FoundBy, by_id: bool, file: str) -> pa.Field | None:
     if found_by == "name":
         names = [stored_name(field)]
     elif by_id:
         wanted = _id(field)
         fits = [one for one in held if _id(one) == wanted]
         if len(fits) > 1:
-            raise DocumentUnreadable(f"file '{file}' has two columns with the id {wanted}", file=file)
+            raise DocumentUnreadable(f"file '{file}' has two columns with one id", file=file)
         return fits[0] if fits and wanted is not None else None
     else:
         text = said(field, NAMES)
@@ -101,7 +99,9 @@ def _conversion(
     deeper = found_by, by_id, what, depth + 1
     if types.is_struct(kind) and types.is_struct(have):
         return _of_struct(have, kind, *deeper)
-    if types.is_list(kind) and (types.is_list(have) or types.is_large_list(have) or types.is_fixed_size_list(have)):
+    if types.is_list(kind) and (
+        types.is_list(have) or types.is_large_list(have) or types.is_fixed_size_list(have)
+    ):
         return _of_list(have, kind, _conversion(have.value_field, kind.value_field, *deeper))
     if types.is_map(kind) and types.is_map(have):
         key = _conversion(have.key_field, kind.key_field, *deeper)
@@ -142,9 +142,7 @@ def _is_alike(have: pa.DataType, kind: pa.DataType) -> bool:
         if types.is_floating(have):
             return bool(types.is_floating(kind) and kind.bit_width > have.bit_width)
         return not (types.is_decimal(have) and types.is_floating(kind))
-    return bool(
-        types.is_null(have) or (types.is_date(have) and (types.is_date(kind) or types.is_timestamp(kind)))
-    )
+    return bool(types.is_null(have) or (types.is_date(have) and (types.is_date(kind) or types.is_timestamp(kind))))
 
 
 def _cast(values: pa.Array, kind: pa.DataType, what: str) -> pa.Array:

@@ -80,7 +80,7 @@ class LakeOpener:
         self, path: str, credentials: StorageCredentials | None = None, *, size: int | None = None,
         version: str | None = None,
     ) -> Iterator[OpenedFile]:  # fmt: skip
-        """The file at `path`, if it has this size and version. Raises `SnapshotGone`, `StoreUnavailable`, `ConfigError`."""
+        """The file at `path`, if it has this size and version; raises `SnapshotGone` and `StoreUnavailable`."""
         true = true_path(path)
         opened = self._bucket_file if true.startswith("s3://") else _local_file
         with opened(true, credentials, size, version) as found:
@@ -98,7 +98,9 @@ class LakeOpener:
         with self.open(path, credentials) as opened:
             wanted = opened.file.size - offset if length is None else length
             if wanted < 0 or wanted > most or offset < 0 or offset + wanted > opened.file.size:
-                raise DocumentUnreadable(f"'{path}' has not the bytes that are asked of it, or too many", file=path)
+                raise DocumentUnreadable(
+                    f"'{path}' has not the bytes that are asked of it, or too many", file=path
+                )
             opened.source.seek(offset)
             found = opened.source.read(wanted)
             opened.check()

@@ -29,7 +29,9 @@ from ballista_py.storage.lake.reading import bounds_in_file, bounds_of_value
 
 MAX_FILES = 1_000_000
 MAX_SAMPLE = 1_000
-MAX_FOOTERS = 20_000  # that are read to prune a statement's files; the others' row groups are left to who reads them
+MAX_FOOTERS = (
+    20_000  # that are read to prune a statement's files; the others' row groups are left to who reads them
+)
 SUFFIXES = (".parquet", ".parq", ".pq")
 WAY_OUT = "leave it out of a copy, or give it another type there"
 
@@ -59,9 +61,7 @@ class ParquetInPlace:
         folder, pattern = split_glob(true)
         now = self.credentials()
         listed = self.opener.list(folder, now, MAX_FILES)
-        files = sorted(
-            (one for one in listed if _is_data(one.path, folder, pattern)), key=lambda one: one.path
-        )
+        files = sorted((one for one in listed if _is_data(one.path, folder, pattern)), key=lambda one: one.path)
         if not files and not true.startswith("s3://") and pattern is None and true.endswith(SUFFIXES):
             raise SourceUnfit(f"there are no such files: {self.there}")
         keys = typed_keys([keys_of(one.path, folder, self.there) for one in files], self.there)
@@ -134,7 +134,9 @@ class ParquetSnapshot:
         return sum(one.size for one in self.listed)
 
     def files(
-        self, filter: Sequence[ScanCondition] = (), columns: Sequence[str] | None = None
+        self,
+        filter: Sequence[ScanCondition] = (),  # noqa: A002
+        columns: Sequence[str] | None = None,
     ) -> tuple[FileSlice, ...]:
         """See `LakeSnapshot`."""
         require_conditions(filter, self.schema)

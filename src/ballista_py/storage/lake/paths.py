@@ -52,7 +52,9 @@ def is_below(path: str, places: Iterable[str]) -> bool:
     (True, False)
     """
     here = true_path(path)
-    return any(here == place or here.startswith(f"{place}/") for place in (true_path(p).rstrip("/") for p in places))
+    return any(
+        here == place or here.startswith(f"{place}/") for place in (true_path(p).rstrip("/") for p in places)
+    )
 
 
 def require_below(path: str, places: Iterable[str], there: str) -> str:

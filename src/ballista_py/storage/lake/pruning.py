@@ -60,9 +60,8 @@ def _may_compare(operator: str, value: Any, bounds: ColumnBounds) -> bool:
     low, high = bounds.low, bounds.high
     if value is None:  # without a form in Python
         return True
-    if isinstance(value, float):
-        if math.isnan(value) or operator in (">", ">="):
-            return operator != ">" or not math.isnan(value)
+    if isinstance(value, float) and (math.isnan(value) or operator in (">", ">=")):
+        return operator != ">" or not math.isnan(value)
     try:
         match operator:
             case "=":

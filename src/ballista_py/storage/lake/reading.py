@@ -16,7 +16,6 @@ from attrs import frozen
 
 from ballista_py.errors import DocumentUnreadable, JobCancelled, SnapshotGone, Unsupported
 from ballista_py.partitions.columns import MAX_FILL_BYTES, initial_of
-from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.scans.task import EqualityDeletes, FileSlice, ScanCondition, ScanTask
 from ballista_py.sql.prune.file_bounds import ColumnBounds
 from ballista_py.storage.formats.parquet import BATCH_ROWS
@@ -31,7 +30,9 @@ from ballista_py.storage.lake.pruning import may_hold
 GROUP_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20
 _STREAM_BYTES = 1 << 20
-_DICTIONARY_BYTES = 8.0  # of a value on the average, below which a text column is surely a dictionary and its places
+_DICTIONARY_BYTES = (
+    8.0  # of a value on the average, below which a text column is surely a dictionary and its places
+)
 
 
 def task_rows(
@@ -148,7 +149,9 @@ def bounds_of_value(value: pa.Scalar) -> ColumnBounds:
 def _file_rows(
     plan: _Plan, opened: OpenedFile, footer: Footer, gone: Positions, values: tuple[GoneValues, ...]
 ) -> Iterator[pa.RecordBatch]:
-    starts = np.concatenate(([0], np.cumsum([_group_rows(footer, n) for n in range(footer.metadata.num_row_groups)])))
+    starts = np.concatenate(
+        ([0], np.cumsum([_group_rows(footer, n) for n in range(footer.metadata.num_row_groups)]))
+    )
     for groups in _gathered(plan, footer):
         places = np.concatenate([np.arange(0)] + [np.arange(starts[n], starts[n + 1]) for n in groups])
         first = 0
@@ -170,7 +173,8 @@ def _file_rows(
 
 def _gathered(plan: _Plan, footer: Footer) -> Iterator[tuple[int, ...]]:
     """The row groups in lots of about `GROUP_BYTES`."""
-    leaves, lot, size = footer.leaves(plan.held), [], 0
+    leaves, size = footer.leaves(plan.held), 0
+    lot: list[int] = []
     for number in plan.groups:
         more = footer.group_bytes(number, leaves)[0]
         if lot and size + more > GROUP_BYTES:
@@ -182,9 +186,7 @@ def _gathered(plan: _Plan, footer: Footer) -> Iterator[tuple[int, ...]]:
         yield tuple(lot)
 
 
-def _batches(
-    plan: _Plan, opened: OpenedFile, footer: Footer, groups: tuple[int, ...]
-) -> Iterator[pa.RecordBatch]:
+def _batches(plan: _Plan, opened: OpenedFile, footer: Footer, groups: tuple[int, ...]) -> Iterator[pa.RecordBatch]:
     """The columns that are read of some row groups, in batches of bounded sizes."""
     rows = sum(_group_rows(footer, number) for number in groups)
     if not plan.held:
@@ -229,9 +231,7 @@ def _as_dictionaries(plan: _Plan, footer: Footer, groups: tuple[int, ...]) -> li
     return found
 
 
-def _parts(
-    plan: _Plan, batch: pa.RecordBatch, places: Positions
-) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+def _parts(plan: _Plan, batch: pa.RecordBatch, places: Positions) -> Iterator[tuple[pa.RecordBatch, Positions]]:
     """A batch in parts so that its dictionaries, and values of columns that the file lacks, stay small as rows."""
     row_bytes = sum(
         value.nbytes
@@ -269,12 +269,12 @@ def _made(
         compared = {one.field.name: _column(plan, one, batch) for one in plan.compared}
         for one in values:
             kept &= ~one.gone(compared, batch.num_rows)
-    if not kept.all():
-        batch = batch.filter(pa.array(kept)) if batch.num_columns else _no_columns(int(kept.sum()))
     if not plan.columns:
-        return _no_columns(batch.num_rows).replace_schema_metadata(plan.schema.metadata)
+        return _no_columns(int(kept.sum())).replace_schema_metadata(plan.schema.metadata)
+    # Converted before rows go: of the forms that files may have (views of texts) Arrow cannot choose rows.
     arrays = [_column(plan, one, batch) for one in plan.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    made = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+    return made if kept.all() else made.filter(pa.array(kept))
 
 
 def _column(plan: _Plan, one: Matched, batch: pa.RecordBatch) -> pa.Array:

@@ -38,7 +38,9 @@ class LakeSnapshot(Protocol):
     def statistics(self) -> Mapping[str, ColumnStatistics]: ...
 
     def files(
-        self, filter: Sequence[ScanCondition] = (), columns: Sequence[str] | None = None
+        self,
+        filter: Sequence[ScanCondition] = (),  # noqa: A002
+        columns: Sequence[str] | None = None,
     ) -> tuple[FileSlice, ...]:
         """The files that may hold rows for which all conditions hold, each with all deletes that apply to it.
 
