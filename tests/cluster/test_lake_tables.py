@@ -367,3 +367,32 @@ def test_a_table_whose_place_is_gone_says_so_and_stops_no_other(client, lake):
     assert answer(client, "select count(*) as n from trips") == [{"n": ROWS}]
     assert {"name": "g"} in answer(client, "show tables")
     client.sql("drop table g")
+
+
+APP = """
+version: v1
+name: shop
+revision: {revision}
+datasets:
+{datasets}
+"""
+
+
+def test_an_application_file_declares_it_and_drops_it_and_the_files_stay(trips, tmp_path):
+    one = f'  - name: trips\n    description: where they lie\n    scan: {{format: parquet, path: "{trips}"}}\n'
+    own = "  - name: own\n    columns: [{name: id, type: bigint}]\n    distribution: replicated\n"
+    file = tmp_path / "app.yaml"
+    file.write_text(APP.format(revision=1, datasets=one + own))
+    state = (tmp_path / "state").as_uri()
+    with (
+        LocalCluster(schedulers=1, executors=1, state_location=state, app=file) as cluster,
+        cluster.client() as client,
+    ):
+        assert answer(client, "select count(*) as n from trips") == [{"n": ROWS}]
+    file.write_text(APP.format(revision=2, datasets=own).replace("revision: 2", "revision: 2\nprune: true"))
+    with (
+        LocalCluster(schedulers=1, executors=1, state_location=state, app=file) as cluster,
+        cluster.client() as client,
+    ):
+        assert answer(client, "show tables") == [{"name": "own"}]
+    assert len(list(trips.iterdir())) == FILES

@@ -27,6 +27,7 @@ SCANNED_TYPE = "SCANNED"  # what one is called where tables are listed
 SCANNED_MARK = "scan."  # what no mark of a table or a view begins with
 AT = "@"  # stands in no name of a table
 MAX_PARTS = 64
+_FLAGS = {"true": True, "false": False}
 _OWN = re.compile(r'"(?P<name>[^"@]+)@[0-9]+-[a-z0-9_-]{1,80}"(?: AS (?P<alias>"[^"]+"|\w+))?')
 _ID = re.compile(r"[a-z0-9_-]{1,80}")
 _NO_COLUMN = "__ballista_scanned"  # no table has one of that name
@@ -130,6 +131,26 @@ def snapshot_of(name: str) -> tuple[int, str] | None:
     if not sign or not number.isascii() or not number.isdigit() or not _ID.fullmatch(snapshot):
         return None
     return int(number), snapshot
+
+
+def scan_of(options: Mapping[str, str]) -> dict[str, Any]:
+    """A scan that was written as names and texts: `catalog.x` is `x` of its catalog, every other name with a dot one of
+    its `options`. Raises `ConfigError` for a name that stands for one value and for several.
+
+    >>> scan_of({"format": "iceberg", "catalog.uri": "http://c", "table": "ns.t", "s3.region": "eu", "shared": "true"})
+    {'format': 'iceberg', 'catalog': {'uri': 'http://c'}, 'table': 'ns.t', 'options': {'s3.region': 'eu'}, 'shared': True}
+    """
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        first, dot, rest = key.partition(".")
+        if not dot:
+            found[key] = _FLAGS.get(value.lower(), value)
+            continue
+        inner, name = (first, rest) if first in ("catalog", "options") else ("options", key)
+        if not isinstance(found.setdefault(inner, {}), dict):
+            raise ConfigError(f"'{inner}' is one value and several")
+        found[inner][name] = value
+    return found
 
 
 def external_table(name: str, scan: Mapping[str, Any]) -> str:

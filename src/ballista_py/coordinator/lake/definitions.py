@@ -14,6 +14,7 @@ from attrs import frozen
 from ballista_py.coordinator.lake.snapshots import LakeSnapshots
 from ballista_py.coordinator.tables.ddl import mark_of, marks_of
 from ballista_py.coordinator.tables.definitions import TableMaker
+from ballista_py.coordinator.tables.table_definitions import Guard, unguarded
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.bounds import MAX_COMMENT_CHARS, require_chars
 from ballista_py.partitions.scanned_table import MAX_SCANNED, ScannedTable, require_alone
@@ -56,11 +57,16 @@ def no_scans(change: CreateScanned, _token: str) -> int:
 
 
 def declare(
-    tables: TableMaker, lakes: LakeSnapshots, change: CreateScanned, mark: str | None = None
+    tables: TableMaker,
+    lakes: LakeSnapshots,
+    change: CreateScanned,
+    mark: str | None = None,
+    guard: Guard = unguarded,
 ) -> ScannedTable:
     """Give the files a name, once they could be read; the table of that name.
 
-    Raises `ConfigError` for a name that is taken and for a declaration that says nothing, and what opening raises.
+    Raises `ConfigError` for a name that is taken and for a declaration that says nothing, what opening raises, and what
+    `guard` raises of the very catalog that the name is put into.
     """
     made = ScannedTable(name=change.table, scan=change.scan, comment=change.comment)
     if change.comment is not None:
@@ -73,7 +79,12 @@ def declare(
     _require_addable(known, change)
     lakes.pinned(made)  # which says what is wrong with it
     require_wanted()
-    return tables.commit(lambda cluster: with_declared(cluster, change, made, mark)).scanned[change.table]
+
+    def commit(cluster: ClusterDocument) -> ClusterDocument:
+        guard(cluster)
+        return with_declared(cluster, change, made, mark)
+
+    return tables.commit(commit).scanned[change.table]
 
 
 def declare_here(
@@ -83,11 +94,16 @@ def declare_here(
     name: str,
     scan: Mapping[str, Any],
     others: Sequence[Any] = (),
+    *,
+    replaces: bool = False,
+    comment: str | None = None,
+    mark: str | None = None,
+    guard: Guard = unguarded,
 ) -> ScannedTable:
     """As `declare`, for whoever runs this process. Raises `ConfigError` for `others`, which scanned tables have not."""
     require_alone(name, others)
-    change = CreateScanned(table=folded(name), scan=scan)
-    return declare(tables, LakeSnapshots(runtime, secrets), change)
+    change = CreateScanned(table=folded(name), scan=scan, replaces=replaces, comment=comment)
+    return declare(tables, LakeSnapshots(runtime, secrets), change, mark, guard)
 
 
 def with_declared(

@@ -172,11 +172,11 @@ class TableMaker:
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
 
-    def scan(self, name: str, scan: Mapping[str, Any], *others: Any) -> None:
-        """Give files that lie elsewhere a name. Raises as `lake.definitions.declare_here`."""
+    def scan(self, name: str, scan: Mapping[str, Any], *others: Any, **said: Any) -> None:
+        """Give files that lie elsewhere a name. See `lake.definitions.declare_here`."""
         from ballista_py.coordinator.lake.definitions import declare_here  # with a parser, which others are spared
 
-        declare_here(self, self._runtime, self._secrets, name, scan, others)
+        declare_here(self, self._runtime, self._secrets, name, scan, others, **said)
 
     def _columns(
         self,

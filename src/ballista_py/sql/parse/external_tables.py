@@ -13,7 +13,7 @@ from attrs import frozen
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ballista_py.errors import ConfigError, SqlError
-from ballista_py.partitions.scanned_table import SCAN_FORMATS
+from ballista_py.partitions.scanned_table import SCAN_FORMATS, scan_of
 from ballista_py.partitions.table import folded
 from ballista_py.sql.parse.statement_text import StatementText
 from ballista_py.sql.parse.table_names import plain_table
@@ -22,7 +22,6 @@ _FORM = (
     "CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION '…' [OPTIONS ('name' 'value', …)], "
     "or CREATE TABLE t USING DELTA LOCATION '…'"
 )
-_FLAGS = {"true": True, "false": False}
 
 
 @frozen(kw_only=True)
@@ -170,24 +169,19 @@ class _Clauses:
         return self._text.tokens[place].text
 
     def scan(self) -> dict[str, Any]:
-        """What was said: `catalog.x` is `x` of the catalog, every other name with a dot one of the `options`."""
+        """What was said."""
         if self._format is None:
             raise SqlError(f"table '{self._name}' has no format: say {_FORM}")
-        found: dict[str, Any] = {"format": self._format}
+        found = {"format": self._format}
         if self._path is not None:
             found["path"] = self._path
-        for key, value in self._options.items():
-            first, dot, rest = key.partition(".")
+        for key in self._options:
             if key in ("format", "path"):
                 raise SqlError(f"table '{self._name}': the option '{key}' is said by STORED AS and LOCATION")
-            if not dot:
-                found[key] = _FLAGS.get(value.lower(), value)
-                continue
-            inner, name = (first, rest) if first in ("catalog", "options") else ("options", key)
-            if not isinstance(found.setdefault(inner, {}), dict):
-                raise SqlError(f"table '{self._name}': the option '{inner}' is one value and several")
-            found[inner][name] = value
-        return found
+        try:
+            return scan_of({**found, **self._options})
+        except ConfigError as error:
+            raise SqlError(f"table '{self._name}': {error.message}") from None
 
 
 def _word(token: Token) -> str:
