@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
+    from ballista_py.partitions.scanned_table import ScannedTable
     from ballista_py.partitions.sql_view import SqlView
     from ballista_py.partitions.table import TableSpec
     from ballista_py.principal import Principal
@@ -111,6 +112,7 @@ _HOMES = {
     "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
     "partitions.spec": ("PartitionSpec",),
+    "partitions.scanned_table": ("ScannedTable",),
     "partitions.sql_view": ("SqlView",),
     "partitions.table": ("TableSpec",),
     "principal": ("Principal",),
@@ -269,6 +271,7 @@ __all__ = [
     "ScanCondition",
     "ScanTask",
     "ScanWorker",
+    "ScannedTable",
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",

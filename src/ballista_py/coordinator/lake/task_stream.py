@@ -17,6 +17,7 @@ from attrs import evolve
 
 from ballista_py.errors import (
     BallistaError,
+    InvalidData,
     LeaseExpired,
     NotOwner,
     PartitionsUnassigned,
@@ -208,7 +209,7 @@ class TaskStream:
                 self._schema = schema
                 self._changed.notify_all()
             elif schema.names != self._schema.names or schema.types != self._schema.types:
-                raise TransportError("two legs of one fragment answered with different columns")
+                raise InvalidData("two legs of one fragment answered with different columns")
 
     def _counts(self, attempt: ScanAttempt) -> bool:
         """Whether the rows of an attempt count from now on, and no other's of its task."""
