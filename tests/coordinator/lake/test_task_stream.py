@@ -9,7 +9,7 @@ import pytest
 
 from ballista_py.coordinator.lake.scans import is_reached, joined
 from ballista_py.coordinator.lake.task_stream import TaskStream
-from ballista_py.errors import SnapshotGone, StoreUnavailable, TransportError
+from ballista_py.errors import InvalidData, SnapshotGone, StoreUnavailable, TransportError
 from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.runtime import SystemRuntime
 from ballista_py.scans.scan_run import ScanLimits
@@ -113,9 +113,14 @@ def test_every_row_is_given_once():
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("held_bytes", [1 << 20, 0])
 def test_an_executor_that_dies_at_any_moment_loses_and_doubles_no_row(part, held_bytes):
-    def act(executor, task, _attempt):
+    died = threading.Event()
+
+    def act(executor, _task, _attempt):
         def do(_stream, now):
-            if executor == "e2" and now == part:
+            if executor == "e1":
+                died.wait(5)
+            elif now == part:
+                died.set()
                 raise link_failure("e2")
 
         return do
@@ -227,8 +232,13 @@ def test_legs_that_give_other_columns_are_refused():
                 stream.schema = pa.schema([("x", pa.int64())])
             return stream
 
-    with pytest.raises(TransportError, match="different columns"):
-        read(streamed(Odd(lambda *_: None)))
+    began = threading.Barrier(2, timeout=5)
+
+    def act(_executor, _task, attempt):
+        return lambda _stream, part: began.wait() if part == 0 and attempt == 1 else None
+
+    with pytest.raises(InvalidData, match="different columns"):
+        read(streamed(Odd(act), tasks=2, slots=1), tasks=2)
 
 
 def test_legs_that_carry_much_along_are_fewer_and_read_the_same_files():
