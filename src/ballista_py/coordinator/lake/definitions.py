@@ -6,7 +6,8 @@ Nothing of the files is touched, neither when the name is given nor when it is d
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -26,6 +27,12 @@ from ballista_py.state.documents.documents import ClusterDocument
 from ballista_py.work import require_wanted
 
 _CODE = ("py-catalog-impl", "py-io-impl")  # of pyiceberg: names of classes that it is to load
+_PLACES = ("uri", "warehouse", "endpoint", "url", "path", "proxy-uri")  # where a request or a credential would go
+_SECRET = re.compile(
+    r"secret|passw|pwd|token|credential|private|signature|(^|[._-])(sas|key|access-key-id)$", re.I
+)
+_USER = re.compile(r"://[^/\s]*:[^/\s]*@")
+_REFERENCE = re.compile(r"\$\{secrets:[A-Za-z0-9_.-]+\}")
 _FILE = "file://"
 
 
@@ -69,6 +76,7 @@ def declare(
     `guard` raises of the very catalog that the name is put into.
     """
     made = ScannedTable(name=change.table, scan=change.scan, comment=change.comment)
+    require_references(change.table, change.scan)
     if change.comment is not None:
         require_chars(change.comment, MAX_COMMENT_CHARS, f"the comment on table '{change.table}'")
     known = tables.cluster()
@@ -143,19 +151,44 @@ def require_allowed(table: str, scan: Mapping[str, Any], locations: Sequence[str
 add it to 'lake_locations' of the schedulers, or declare the table in the application file
     """
     catalog = scan.get("catalog")
-    for name in catalog if isinstance(catalog, Mapping) else ():
-        if str(name).lower() in _CODE:
-            raise ConfigError(f"table '{table}': a client cannot name a class to be loaded ('{name}')")
     named = [scan.get("path"), catalog if isinstance(catalog, str) else None]
-    if isinstance(catalog, Mapping):
-        named += [catalog.get("uri"), catalog.get("warehouse")]
+    for _, name, value in _options(scan):
+        if name.lower() in _CODE:
+            raise ConfigError(f"table '{table}': a client cannot name a class to be loaded ('{name}')")
+        if _REFERENCE.search(value) or _SECRET.search(name):
+            raise ConfigError(
+                f"table '{table}': a client cannot give a node credentials, or secrets of it ('{name}'): declare it in "
+                "the application file"
+            )
+        if name.lower().endswith(_PLACES):
+            named.append(value)
     places = [str(one) for one in named if one]
-    for place in places or [""]:
+    for place in places or ["nowhere"]:
         if not any(_is_below(place, location) for location in locations):
             raise ConfigError(
                 f"table '{table}' lies at '{place[:200]}', below none of the places that clients may name: add it to "
                 "'lake_locations' of the schedulers, or declare the table in the application file"
             )
+
+
+def require_references(table: str, scan: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a declaration that holds a secret itself: it is kept, and shown to who may look.
+
+    >>> require_references("t", {"options": {"s3.secret-access-key": "${secrets:lake}", "s3.region": "eu"}})
+    """
+    for _, name, value in _options(scan):
+        if (_SECRET.search(name) and not _REFERENCE.fullmatch(value)) or _USER.search(value):
+            raise ConfigError(
+                f"table '{table}': '{name}' holds a secret: put it into the --secrets-file of the schedulers, and "
+                "write ${secrets:name}"
+            )
+
+
+def _options(scan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """All that is said in mappings of a scan: of which, its name, and the value as a text."""
+    for place, inner in scan.items():
+        if isinstance(inner, Mapping):
+            yield from ((str(place), str(name), str(value)) for name, value in inner.items())
 
 
 def _is_below(place: str, location: str) -> bool:
