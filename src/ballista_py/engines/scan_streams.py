@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ballista_py.errors import InvalidData, TransportError
+from ballista_py.errors import InvalidData
 from ballista_py.scans.task import ScanTask
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class ScanStreams:
         from ballista_py.storage.lake.reading import task_rows  # with the libraries of formats
 
         for task in tasks:
-            for batch in task_rows(task, _opener(), cancelled=lambda: self._stopped):
-                if self._stopped:
-                    raise TransportError("The query was cancelled")
-                yield batch
+            yield from task_rows(task, _opener(), cancelled=lambda: self._stopped)
 
 
 @cache

@@ -186,13 +186,30 @@ def test_a_slow_executor_takes_fewer_tasks_and_its_last_one_is_copied():
     assert sum(one[0] == "e2" for one in executors.sent) <= 4
 
 
-def test_an_executor_that_never_answers_is_overtaken():
+def test_an_executor_that_never_answers_is_overtaken_and_told_to_end():
+    hanging, hangs = [], threading.Event()
+
     def act(executor, _task, _attempt):
-        return lambda stream, _part: stream.cancelled.wait(30) if executor == "e2" else None
+        def do(stream, _part):
+            if executor == "e1":
+                hangs.wait(5)
+                return
+            hanging.append(stream)
+            hangs.set()
+            stream.cancelled.wait(30)
+
+        return do
 
     executors = Executors(act)
     began = time.monotonic()
-    read(streamed(executors, limits=ScanLimits(straggler_ms=100.0)))
+    stream = streamed(executors, limits=ScanLimits(straggler_ms=100.0))
+    rows = stream.batches()
+    found = [next(rows) for _ in range(5)]  # and the rest is not asked for yet, so that nothing has ended
+    while not all(one.cancelled.is_set() for one in hanging) and time.monotonic() < began + 5:
+        time.sleep(0.01)
+    assert all(one.cancelled.is_set() for one in hanging)
+    assert stream.error is None
+    assert sum(batch.num_rows for batch in (*found, *rows)) == 12 * ROWS
     assert time.monotonic() - began < 5
 
 
