@@ -13,6 +13,7 @@ from ballista_py.errors import BallistaError, DocumentUnreadable, Unsupported
 from ballista_py.partitions.columns import with_said
 from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.storage.formats.parquet_ranges import TAIL_BYTES, footer_range
+from ballista_py.storage.lake.footer_check import require_sound
 from ballista_py.storage.lake.matching import INT96
 from ballista_py.storage.lake.opening import LakeOpener, OpenedFile
 
@@ -64,13 +65,21 @@ def footer_of(opener: LakeOpener, opened: OpenedFile) -> Footer:
         tail = bytes(opened.source.read(TAIL_BYTES))
         if tail[4:] == _ENCRYPTED:
             raise Unsupported(f"file '{file.path}' is encrypted, which is not read here", file=file.path)
-        start, stop = footer_range(file.size, tail)
+        try:
+            start, stop = footer_range(file.size, tail)
+        except DocumentUnreadable:
+            raise DocumentUnreadable(f"file '{file.path}' is damaged or no Parquet file", file=file.path) from None
         if stop - start > MAX_FOOTER:
             raise DocumentUnreadable(
                 f"the footer of file '{file.path}' has {stop - start:,} bytes", file=file.path
             )
+        opened.source.seek(start)
+        said = bytes(opened.source.read(stop - start - TAIL_BYTES))
         opened.source.seek(0)
         with pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us") as parquet:
+            columns = [parquet.metadata.schema.column(leaf) for leaf in range(parquet.metadata.num_columns)]
+            levels = [(column.max_repetition_level, column.max_definition_level) for column in columns]
+            require_sound(said, levels, file.path)
             found = Footer(parquet.metadata, _noted(parquet))
         _check(found, file.path)
         opened.check()
