@@ -38,7 +38,12 @@ class Followed:
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self.chance = chance
-        self.declared = {"name": "c", "type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": f"file://{folder}"}
+        self.declared = {
+            "name": "c",
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/c.db",
+            "warehouse": f"file://{folder}",
+        }
         properties = {name: value for name, value in self.declared.items() if name != "name"}
         self.catalog = load_catalog("c", **properties)
         self.catalog.create_namespace("ns")
@@ -47,7 +52,9 @@ class Followed:
             NestedField(2, "k", StringType()),
             NestedField(3, "n", IntegerType()),
             NestedField(4, "f", FloatType()),
-            NestedField(5, "st", StructType(NestedField(7, "a", IntegerType()), NestedField(8, "b", StringType()))),
+            NestedField(
+                5, "st", StructType(NestedField(7, "a", IntegerType()), NestedField(8, "b", StringType()))
+            ),
             NestedField(6, "l", ListType(9, FloatType(), element_required=False)),
         )
         small = {"write.parquet.row-group-limit": "7", "write.metadata.metrics.default": "truncate(4)"}
@@ -182,8 +189,12 @@ def test_random_histories_of_a_table_are_read_as_they_went(tmp_path, seed):
     followed = Followed(tmp_path, chance)
     followed.vectors = set()
     for step in range(14):
-        what = followed.append if step in (0, 3, 7) else chance.choice(
-            [followed.append, followed.alter, followed.respec, followed.delete, followed.delete]
+        what = (
+            followed.append
+            if step in (0, 3, 7)
+            else chance.choice(
+                [followed.append, followed.alter, followed.respec, followed.delete, followed.delete]
+            )
         )
         what()
     snapshot = open_table(followed.scan()).snapshot()
@@ -195,7 +206,14 @@ def test_random_histories_of_a_table_are_read_as_they_went(tmp_path, seed):
 def test_without_deletes_pyiceberg_reads_the_same(tmp_path):
     chance = random.Random(5)
     followed = Followed(tmp_path, chance)
-    for what in (followed.append, followed.respec, followed.append, followed.alter, followed.append, followed.respec):
+    for what in (
+        followed.append,
+        followed.respec,
+        followed.append,
+        followed.alter,
+        followed.append,
+        followed.respec,
+    ):
         what()
     found = rows_of(open_table(followed.scan()).snapshot())
     assert bag(found) == bag(followed.table.scan().to_arrow())
@@ -231,7 +249,12 @@ def test_a_snapshot_stays_what_it_was_and_versions_branches_and_times_are_found(
     assert (now.rows, len(rows_of(now))) == (3, 3)
     assert now.id != first.id
     asked = [ScanCondition(column="id", operator=">", values=(pa.scalar(1),))]
-    for then in (lake.snapshot(first.id), lake.snapshot(int(first.id)), lake.snapshot("old"), lake.snapshot(None, early)):
+    for then in (
+        lake.snapshot(first.id),
+        lake.snapshot(int(first.id)),
+        lake.snapshot("old"),
+        lake.snapshot(None, early),
+    ):
         assert then.id == first.id
         assert rows_of(then).to_pylist() == expected
         assert {"id": 2} in rows_of(then, asked).to_pylist()
@@ -333,7 +356,9 @@ def test_metadata_does_not_say_how_its_files_are_opened(tmp_path):
     assert lake.credentials() is None
 
 
-@pytest.mark.parametrize("place", ["file:///etc/passwd", "{folder}/../../x.parquet", "s3://other/x.parquet", "http://h/x"])
+@pytest.mark.parametrize(
+    "place", ["file:///etc/passwd", "{folder}/../../x.parquet", "s3://other/x.parquet", "http://h/x"]
+)
 def test_a_manifest_names_no_file_elsewhere(tmp_path, place):
     table, scan = simple(tmp_path, ints(1))
     (path,) = [one.file.file_path for one in table.scan().plan_files()]
@@ -371,5 +396,3 @@ def test_columns_that_are_compared_need_not_be_asked_for(tmp_path):
         change.delete_column("f")
     table.append(ints(9))
     assert rows_of(open_table(scan).snapshot()).column("id").to_pylist() in ([9, 3], [3, 9])
-
-

@@ -81,9 +81,14 @@ def test_random_folders_are_read_as_their_files_and_as_duckdb_reads_them(tmp_pat
     for number in range(chance.choice([1, 3, 8])):
         table = some_file(chance)
         keys = {"y": chance.choice([2023, 2024]), "k": chance.choice([None, "a b", "ü"])} if hive else {}
-        text = {"k": {None: "__HIVE_DEFAULT_PARTITION__", "a b": "a%20b", "ü": "%C3%BC"}[keys["k"]]} if hive else {}
+        text = (
+            {"k": {None: "__HIVE_DEFAULT_PARTITION__", "a b": "a%20b", "ü": "%C3%BC"}[keys["k"]]} if hive else {}
+        )
         folder = tmp_path / "t" / (f"y={keys['y']}/k={text['k']}" if hive else "in")
-        options = {"compression": chance.choice(["snappy", "zstd"]), "row_group_size": chance.choice([7, 50, 1000])}
+        options = {
+            "compression": chance.choice(["snappy", "zstd"]),
+            "row_group_size": chance.choice([7, 50, 1000]),
+        }
         options["use_dictionary"] = chance.random() < 0.7
         options["data_page_version"] = chance.choice(["1.0", "2.0"])
         written(folder / f"{number}.parquet", table, **options)
@@ -105,7 +110,11 @@ def test_random_folders_are_read_as_their_files_and_as_duckdb_reads_them(tmp_pat
 
 def test_row_groups_and_files_that_cannot_have_rows_are_left_out(tmp_path):
     for number in range(4):
-        written(tmp_path / f"y={number}" / "a.parquet", pa.table({"n": range(number * 100, number * 100 + 100)}), row_group_size=10)
+        written(
+            tmp_path / f"y={number}" / "a.parquet",
+            pa.table({"n": range(number * 100, number * 100 + 100)}),
+            row_group_size=10,
+        )
     snapshot = lake(tmp_path).snapshot()
     assert snapshot.rows == 400
 
@@ -118,7 +127,9 @@ def test_row_groups_and_files_that_cannot_have_rows_are_left_out(tmp_path):
     assert [len(one.row_groups or range(10)) for one in asked("n", ">=", pa.scalar(295))] == [1, 10]
     assert len(asked("y", "in", pa.scalar(1), pa.scalar(3))) == 2
     assert asked("y", "is_null") == ()
-    task = task_of(snapshot, snapshot.files(), ["n"], [ScanCondition(column="n", operator="=", values=(pa.scalar(7),))])
+    task = task_of(
+        snapshot, snapshot.files(), ["n"], [ScanCondition(column="n", operator="=", values=(pa.scalar(7),))]
+    )
     assert sum(batch.num_rows for batch in task_rows(task, LakeOpener())) == 10  # pruned by who reads, too
 
 
@@ -127,8 +138,17 @@ def test_bounds_of_floats_say_nothing_of_nan_and_null_is_no_value(tmp_path):
     written(tmp_path / "a.parquet", rows)
     snapshot = lake(tmp_path).snapshot()
     high, nan = pa.scalar(5.0), pa.scalar(float("nan"))
-    for operator, value, files in ((">", high, 1), (">=", nan, 1), ("=", nan, 1), ("<", high, 1), ("=", high, 0), (">", nan, 0)):
-        assert len(snapshot.files([ScanCondition(column="f", operator=operator, values=(value,))])) == files, operator
+    for operator, value, files in (
+        (">", high, 1),
+        (">=", nan, 1),
+        ("=", nan, 1),
+        ("<", high, 1),
+        ("=", high, 0),
+        (">", nan, 0),
+    ):
+        assert len(snapshot.files([ScanCondition(column="f", operator=operator, values=(value,))])) == files, (
+            operator
+        )
 
 
 @pytest.mark.parametrize("how", ["replaced", "written in place", "removed", "made longer"])
@@ -259,9 +279,24 @@ def test_columns_of_two_types_are_refused_and_so_are_columns_that_folders_name_t
 
 
 def test_globs_choose_files(tmp_path):
-    for name in ("a/1.parquet", "a/2.parquet", "b/1.parquet", "b/c/1.parquet", "b/.hidden/1.parquet", "b/note.txt"):
+    for name in (
+        "a/1.parquet",
+        "a/2.parquet",
+        "b/1.parquet",
+        "b/c/1.parquet",
+        "b/.hidden/1.parquet",
+        "b/note.txt",
+    ):
         written(tmp_path / name, pa.table({"n": [name]}))
-    counts = {"": 4, "/*/1.parquet": 2, "/**/1.parquet": 3, "/[!a]/*": 2, "/a/?.parquet": 2, "/a/1.parquet": 1, "/b/**": 3}
+    counts = {
+        "": 4,
+        "/*/1.parquet": 2,
+        "/**/1.parquet": 3,
+        "/[!a]/*": 2,
+        "/a/?.parquet": 2,
+        "/a/1.parquet": 1,
+        "/b/**": 3,
+    }
     for glob, count in counts.items():
         assert len(lake(tmp_path, glob).snapshot().files()) == count, glob
     with pytest.raises(SourceUnfit):
@@ -287,7 +322,9 @@ def test_one_long_text_in_all_rows_does_not_take_memory_for_all_rows(tmp_path):
 
 def test_positions_count_from_the_first_row_of_the_file_whatever_row_groups_are_read(tmp_path):
     place = written(tmp_path / "a.parquet", pa.table({"n": range(100)}), row_group_size=10)
-    gone = written(tmp_path / "d.parquet", pa.table({"file_path": [str(place)] * 3 + ["/other"], "pos": [5, 31, 39, 32]}))
+    gone = written(
+        tmp_path / "d.parquet", pa.table({"file_path": [str(place)] * 3 + ["/other"], "pos": [5, 31, 39, 32]})
+    )
     deletes = (PositionDeletes(path=str(gone), size=gone.stat().st_size),)
     for columns in (["n"], []):
         schema = pa.schema([(name, pa.int64()) for name in columns])

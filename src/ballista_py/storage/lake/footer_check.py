@@ -1,15 +1,15 @@
 """Whether a Parquet footer can be looked at: what pyarrow would end the whole process for is refused here; pure.
 
 pyarrow's own reader tells of a spoilt footer by errors, but its objects for single column chunks throw where nobody
-catches: for a chunk without its metadata, and for histograms of another length than the column's levels. So the footer
-is walked through before, in Thrift's compact form, as far as these lie in it.
+catches: for a chunk without its metadata or of another type than its column, and for histograms of another length than
+the column's levels. So the footer is walked through before, in Thrift's compact form, as far as these lie in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attrs import define
+from attrs import define, frozen
 
 from ballista_py.errors import DocumentUnreadable, Unsupported
 
@@ -17,16 +17,22 @@ MAX_DEPTH = 24
 _ROW_GROUPS, _COLUMNS, _METADATA, _CRYPTO, _SIZES, _REPETITIONS, _DEFINITIONS = 4, 1, 3, 8, 16, 2, 3
 _BOOLEANS, _BYTE, _DOUBLE, _BINARY, _LISTS, _STRUCT, _UUID = (1, 2), 3, 7, 8, (9, 10), 12, 13
 _VARINTS = (4, 5, 6)
+_TYPE, _TYPES = 1, ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 Field = Callable[[int, int], None]
 
 
-def require_sound(footer: bytes, levels: Sequence[tuple[int, int]], file: str) -> None:
-    """Raises `DocumentUnreadable` for a footer that cannot be looked at, `Unsupported` for one with encrypted columns.
+@frozen
+class Leaf:
+    """A leaf column by the schema: its physical type, and its highest repetition and definition levels."""
 
-    `levels` are, of each leaf column, its highest repetition and definition levels.
-    """
+    kind: str
+    levels: tuple[int, int]
+
+
+def require_sound(footer: bytes, leaves: Sequence[Leaf], file: str) -> None:
+    """Raises `DocumentUnreadable` for a footer that cannot be looked at, `Unsupported` for one with encrypted columns."""
     try:
-        _Footer(footer, levels, file).check()
+        _Footer(footer, leaves, file).check()
     except (IndexError, RecursionError):
         raise _spoilt(file) from None
 
@@ -36,7 +42,7 @@ class _Footer:
     """A footer and where it is being read."""
 
     data: bytes
-    levels: Sequence[tuple[int, int]]
+    leaves: Sequence[Leaf]
     file: str
     at: int = 0
     leaf: int = 0
@@ -50,7 +56,7 @@ class _Footer:
 
         def in_group(number: int, kind: int) -> None:
             if number == _COLUMNS and kind in _LISTS:
-                if self._each(self._chunk, 2) != len(self.levels):
+                if self._each(self._chunk, 2) != len(self.leaves):
                     raise _spoilt(self.file)
             else:
                 self._skip(kind, 2)
@@ -59,8 +65,9 @@ class _Footer:
 
     def _chunk(self) -> None:
         """One column chunk of a row group; they come in the order of the leaf columns."""
-        seen = set()
-        levels = self.levels[self.leaf % max(1, len(self.levels))]
+        seen: set[int] = set()
+        typed: set[int] = set()
+        leaf = self.leaves[self.leaf % max(1, len(self.leaves))]
         self.leaf += 1
 
         def in_chunk(number: int, kind: int) -> None:
@@ -71,7 +78,11 @@ class _Footer:
                 self._skip(kind, 4)
 
         def in_metadata(number: int, kind: int) -> None:
-            if number == _SIZES and kind == _STRUCT:
+            if number == _TYPE and kind in _VARINTS:
+                if self._zigzag() != _TYPES.index(leaf.kind):
+                    raise _spoilt(self.file)
+                typed.add(number)
+            elif number == _SIZES and kind == _STRUCT:
                 self._struct(in_sizes, 5)
             else:
                 self._skip(kind, 5)
@@ -79,7 +90,7 @@ class _Footer:
         def in_sizes(number: int, kind: int) -> None:
             if number in (_REPETITIONS, _DEFINITIONS) and kind in _LISTS:
                 count = self._each(None, 6)
-                if count not in (0, levels[number - _REPETITIONS] + 1):
+                if count not in (0, leaf.levels[number - _REPETITIONS] + 1):
                     raise _spoilt(self.file)
             else:
                 self._skip(kind, 6)
@@ -87,7 +98,7 @@ class _Footer:
         self._struct(in_chunk, 3)
         if _CRYPTO in seen:
             raise Unsupported(f"file '{self.file}' has encrypted columns, which are not read here", file=self.file)
-        if _METADATA not in seen:
+        if _METADATA not in seen or not typed:
             raise _spoilt(self.file)
 
     def _struct(self, field: Field, depth: int) -> None:

@@ -13,7 +13,7 @@ from ballista_py.errors import BallistaError, DocumentUnreadable, Unsupported
 from ballista_py.partitions.columns import with_said
 from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.storage.formats.parquet_ranges import TAIL_BYTES, footer_range
-from ballista_py.storage.lake.footer_check import require_sound
+from ballista_py.storage.lake.footer_check import Leaf, require_sound
 from ballista_py.storage.lake.matching import INT96
 from ballista_py.storage.lake.opening import LakeOpener, OpenedFile
 
@@ -78,8 +78,8 @@ def footer_of(opener: LakeOpener, opened: OpenedFile) -> Footer:
         opened.source.seek(0)
         with pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us") as parquet:
             columns = [parquet.metadata.schema.column(leaf) for leaf in range(parquet.metadata.num_columns)]
-            levels = [(column.max_repetition_level, column.max_definition_level) for column in columns]
-            require_sound(said, levels, file.path)
+            leaves = [Leaf(c.physical_type, (c.max_repetition_level, c.max_definition_level)) for c in columns]
+            require_sound(said, leaves, file.path)
             found = Footer(parquet.metadata, _noted(parquet))
         _check(found, file.path)
         opened.check()

@@ -161,7 +161,7 @@ def _file_rows(
             if first > len(places):
                 break
             for part, numbers in _parts(plan, batch, own):
-                made = _made(plan, part, numbers, gone, values)
+                made = _valid(_made(plan, part, numbers, gone, values), plan.file)
                 if made.num_rows:
                     yield made
         if first != len(places):
@@ -275,6 +275,17 @@ def _made(
     arrays = [_column(plan, one, batch) for one in plan.columns]
     made = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return made if kept.all() else made.filter(pa.array(kept))
+
+
+def _valid(rows: pa.RecordBatch, file: FileSlice) -> pa.RecordBatch:
+    """The rows, of which pyarrow has not looked at each value. Raises `DocumentUnreadable` for texts that are none."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        raise DocumentUnreadable(
+            f"file '{file.path}' has values that are none of their type", file=file.path
+        ) from None
+    return rows
 
 
 def _column(plan: _Plan, one: Matched, batch: pa.RecordBatch) -> pa.Array:
