@@ -17,7 +17,8 @@ MAX_DEPTH = 24
 _ROW_GROUPS, _COLUMNS, _METADATA, _CRYPTO, _SIZES, _REPETITIONS, _DEFINITIONS = 4, 1, 3, 8, 16, 2, 3
 _BOOLEANS, _BYTE, _DOUBLE, _BINARY, _LISTS, _STRUCT, _UUID = (1, 2), 3, 7, 8, (9, 10), 12, 13
 _VARINTS = (4, 5, 6)
-_TYPE, _TYPES = 1, ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_TYPE = 1
+_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 Field = Callable[[int, int], None]
 
 
@@ -30,7 +31,7 @@ class Leaf:
 
 
 def require_sound(footer: bytes, leaves: Sequence[Leaf], file: str) -> None:
-    """Raises `DocumentUnreadable` for a footer that cannot be looked at, `Unsupported` for one with encrypted columns."""
+    """Raises `DocumentUnreadable` for a footer that cannot be looked at, `Unsupported` for encrypted columns."""
     try:
         _Footer(footer, leaves, file).check()
     except (IndexError, RecursionError):
