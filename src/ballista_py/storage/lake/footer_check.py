@@ -1,8 +1,9 @@
 """Whether a Parquet footer can be looked at: what pyarrow would end the whole process for is refused here; pure.
 
 pyarrow's own reader tells of a spoilt footer by errors, but its objects for single column chunks throw where nobody
-catches: for a chunk without its metadata or of another type than its column, and for histograms of another length than
-the column's levels. So the footer is walked through before, in Thrift's compact form, as far as these lie in it.
+catches: for a chunk without its metadata or of another type than its column, for bounds that are no values of it, and
+for histograms of another length than its levels. So the footer is walked through before, in Thrift's compact form, as
+far as these lie in it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ _BOOLEANS, _BYTE, _DOUBLE, _BINARY, _LISTS, _STRUCT, _UUID = (1, 2), 3, 7, 8, (9
 _VARINTS = (4, 5, 6)
 _TYPE = 1
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_STATISTICS, _BOUNDS = 12, (1, 2, 5, 6)
 Field = Callable[[int, int], None]
 
 
 @frozen
 class Leaf:
-    """A leaf column by the schema: its physical type, and its highest repetition and definition levels."""
+    """A leaf column by the schema: its physical type, the bytes of one value of a fixed length, and its highest
+    repetition and definition levels."""
 
     kind: str
+    length: int
     levels: tuple[int, int]
 
 
@@ -83,10 +88,21 @@ class _Footer:
                 if self._zigzag() != _TYPES.index(leaf.kind):
                     raise _spoilt(self.file)
                 typed.add(number)
+            elif number == _STATISTICS and kind == _STRUCT:
+                self._struct(in_statistics, 5)
             elif number == _SIZES and kind == _STRUCT:
                 self._struct(in_sizes, 5)
             else:
                 self._skip(kind, 5)
+
+        def in_statistics(number: int, kind: int) -> None:
+            if number in _BOUNDS and kind == _BINARY:
+                size = self._varint()
+                if size != _WIDTHS.get(leaf.kind, size) or (leaf.kind == _TYPES[-1] and size != leaf.length):
+                    raise _spoilt(self.file)
+                self._move(size)
+            else:
+                self._skip(kind, 6)
 
         def in_sizes(number: int, kind: int) -> None:
             if number in (_REPETITIONS, _DEFINITIONS) and kind in _LISTS:

@@ -78,9 +78,13 @@ def footer_of(opener: LakeOpener, opened: OpenedFile) -> Footer:
         opened.source.seek(0)
         with pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us") as parquet:
             columns = [parquet.metadata.schema.column(leaf) for leaf in range(parquet.metadata.num_columns)]
-            leaves = [Leaf(c.physical_type, (c.max_repetition_level, c.max_definition_level)) for c in columns]
+            leaves = [
+                Leaf(c.physical_type, c.length, (c.max_repetition_level, c.max_definition_level)) for c in columns
+            ]
             require_sound(said, leaves, file.path)
             found = Footer(parquet.metadata, _noted(parquet))
+            for field in found.schema:
+                _look_at(field.type)
         _check(found, file.path)
         opened.check()
     size = stop - start + _KEPT_PER_COLUMN * found.metadata.num_columns * (1 + found.metadata.num_row_groups)
@@ -133,6 +137,15 @@ def _noted(parquet: pq.ParquetFile) -> pa.Schema:
         for field in parquet.schema_arrow
     ]
     return pa.schema(fields)
+
+
+def _look_at(kind: pa.DataType) -> None:
+    """Raises `UnicodeDecodeError` for names and zones that are no text, which is told when they are asked for."""
+    if pa.types.is_timestamp(kind):
+        _ = kind.tz
+    for place in range(kind.num_fields):
+        _ = kind.field(place).name
+        _look_at(kind.field(place).type)
 
 
 def _check(footer: Footer, path: str) -> None:
