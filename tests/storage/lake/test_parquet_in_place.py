@@ -353,3 +353,25 @@ def test_what_lies_in_a_lake_stays_as_it_is(tmp_path):
     rows_of(lake(tmp_path).snapshot())
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     shutil.rmtree(tmp_path)
+
+
+def test_batches_are_read_ahead_where_there_is_a_pool_and_what_is_left_is_closed(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    for number in range(3):
+        written(
+            tmp_path / f"{number}.parquet", pa.table({"n": range(number * 100_000, number * 100_000 + 100_000)})
+        )
+    snapshot = lake(tmp_path).snapshot()
+    task = task_of(snapshot, snapshot.files())
+    with ThreadPoolExecutor(2) as pool:
+        found = list(task_rows(task, LakeOpener(pool=pool)))
+        assert pa.Table.from_batches(found).column("n").to_pylist() == list(range(300_000))
+        left = task_rows(task, LakeOpener(pool=pool))
+        next(left)
+        left.close()
+        (tmp_path / "1.parquet").unlink()
+        with pytest.raises(SnapshotGone):
+            list(task_rows(task, LakeOpener(pool=pool)))
+    held = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    assert not [one for one in held if os.path.exists(one) and os.readlink(one).startswith(str(tmp_path))]

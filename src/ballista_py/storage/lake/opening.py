@@ -63,7 +63,8 @@ class OpenedFile:
 class LakeOpener:
     """Files by their paths, and what their footers said. One for a process; safe to share between threads.
 
-    `pool` is where files are read at the same time; without one they are read one after the other.
+    `pool` is where files are read at the same time, and batches ahead; it is not the one in which tasks run, which
+    would wait for themselves. Without one they are read one after the other.
     """
 
     runtime: Runtime = field(factory=SystemRuntime)
