@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import InvalidData
 from ballista_py.scans.storage_credentials import StorageCredentials
@@ -192,6 +192,23 @@ class ScanTask:
     def cost(self) -> int:
         """The bytes that reading it is taken to cost."""
         return sum(file.cost for file in self.files)
+
+    def without_credentials(self) -> ScanTask:
+        """The same, as it may be shown or kept."""
+        return self if self.credentials is None else evolve(self, credentials=None)
+
+    def to_bytes(self, *, reveal: bool = False) -> bytes:
+        """The task as JSON with its schema: see `scans.codec.task_to_bytes`, also for its errors."""
+        from ballista_py.scans.codec import task_to_bytes
+
+        return task_to_bytes(self, reveal=reveal)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ScanTask:
+        """The task that `to_bytes` wrote. Raises `InvalidData`, naming the field, for anything else."""
+        from ballista_py.scans.codec import task_from_bytes
+
+        return task_from_bytes(data)
 
 
 def _delete_bytes(deletes: Deletes) -> int:

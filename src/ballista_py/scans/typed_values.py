@@ -1,8 +1,8 @@
 """Single Arrow values of flat types: compared exactly, and as JSON that reads back to the same value; pure.
 
 Arrow's own comparison takes NaN for another NaN's stranger and 0.0 for -0.0; here two values are the same exactly if
-they have one type and one bit pattern. As JSON a value is a number, a text or a boolean: which of them follows from
-its type.
+they have one type and one bit pattern; all NaN are one. As JSON a value is a number, a text or a boolean, as its type
+has it.
 """
 
 from __future__ import annotations
