@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ballista_py.partitions.policies import ColumnMask, Masked, Policies, Rights, RowFilter, TableGrant
     from ballista_py.partitions.refresh import Refresh, Retention
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
+    from ballista_py.partitions.scanned_table import ScannedTable
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
-    from ballista_py.partitions.scanned_table import ScannedTable
     from ballista_py.partitions.sql_view import SqlView
     from ballista_py.partitions.table import TableSpec
     from ballista_py.principal import Principal

@@ -116,8 +116,8 @@ def test_rows_that_fulfil_the_conditions_are_enough_for_the_answer(condition, jo
         connection.sql("create table a as select * from (values (0), (1), (null)) v(id)")
         connection.sql(
             f"create table \"{T}\" as select i as id, k as kind, p::double as fare, date '2026-01-01' as day, "
-            "p::decimal(9, 2) as price, n::int as n from (values (0), (1), (2), (null)) i(i), (values ('a'), (null)) k(k), "
-            "(values (0), (0.5), (1)) p(p), (values (-1), (2)) n(n)"
+            "p::decimal(9, 2) as price, n::int as n from (values (0), (1), (2), (null)) i(i), "
+            "(values ('a'), (null)) k(k), (values (0), (0.5), (1)) p(p), (values (-1), (2)) n(n)"
         )
         whole = connection.sql(f"select * from ({sql}) order by all").fetchall()
         kept = " AND ".join(map(written, found.filter)) or "true"

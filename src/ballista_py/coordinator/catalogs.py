@@ -121,8 +121,9 @@ class Catalogs:
         if view is None:
             return self.refresh()
         told = bool(words) and (view.named_views(words or ()) or view.names_scanned(words or ()))
+        # Nothing but the catalog tells of another query of a view, or of another place of files.
         if told and self._differs(CLUSTER_KEY, self._catalog_version):
-            return self.refresh(words)  # nothing but the catalog tells of another query of a view, or of other files
+            return self.refresh(words)
         named = _among(view.catalog.tables, words)
         changed = [t.name for t in named if not t.is_piped and not t.spec.is_static and self._changed(t)]
         return self.refresh(changed) if changed else view

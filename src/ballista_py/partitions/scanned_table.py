@@ -137,8 +137,10 @@ def scan_of(options: Mapping[str, str]) -> dict[str, Any]:
     """A scan that was written as names and texts: `catalog.x` is `x` of its catalog, every other name with a dot one of
     its `options`. Raises `ConfigError` for a name that stands for one value and for several.
 
-    >>> scan_of({"format": "iceberg", "catalog.uri": "http://c", "table": "ns.t", "s3.region": "eu", "shared": "true"})
-    {'format': 'iceberg', 'catalog': {'uri': 'http://c'}, 'table': 'ns.t', 'options': {'s3.region': 'eu'}, 'shared': True}
+    >>> scan_of({"format": "iceberg", "catalog.uri": "http://c", "table": "ns.t", "s3.region": "eu"})
+    {'format': 'iceberg', 'catalog': {'uri': 'http://c'}, 'table': 'ns.t', 'options': {'s3.region': 'eu'}}
+    >>> scan_of({"format": "delta", "path": "/t", "shared": "true"})
+    {'format': 'delta', 'path': '/t', 'shared': True}
     """
     found: dict[str, Any] = {}
     for key, value in options.items():

@@ -9,6 +9,7 @@ from ballista_py.coordinator.cluster_view import ClusterView
 from ballista_py.coordinator.lake.scans import LakeScans
 from ballista_py.coordinator.lake.snapshots import LakeSnapshots
 from ballista_py.coordinator.policies.gate import Gate
+from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import SqlError, Unsupported
 from ballista_py.partitions.policies import Policies, TableGrant
@@ -151,7 +152,7 @@ def test_whoever_may_not_select_a_table_sees_none_of_its_snapshots(engine):
         def read(self, _least):
             return document
 
-    gate = Gate(Shelf(), engine, RUNTIME)
+    gate = Gate(KnownPolicies(Shelf(), RUNTIME), engine)
     spec = snapshot_spec("t@7-3", SCHEMA)
     for groups, may in ((("staff",), True), ((), False)):
         with working(Work(RUNTIME, client=Principal("anna", groups))):

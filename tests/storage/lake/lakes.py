@@ -33,7 +33,7 @@ def task_of(snapshot, files, columns=None, conditions=()):
 def rows_of(snapshot, conditions=(), columns=None, opener=None) -> pa.Table:
     """What a statement reads: planned, and read in one task."""
     task = task_of(snapshot, snapshot.files(conditions, columns), columns, conditions)
-    found = list(task_rows(task, opener or LakeOpener()))
+    found = list(task_rows(ScanTask.from_bytes(task.to_bytes()), opener or LakeOpener()))  # as an executor gets it
     assert all(batch.schema.equals(task.schema, check_metadata=True) for batch in found)
     return pa.Table.from_batches(found, schema=task.schema)
 

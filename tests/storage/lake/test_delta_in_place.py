@@ -124,8 +124,14 @@ def test_random_histories_of_a_table_are_read_as_deltalake_reads_them(tmp_path, 
             deltalake.write_deltalake(str(place), rows, mode="append", **merged)
         elif what == "evolve":
             more = True
-            deltalake.write_deltalake(str(place), some_rows(chance, first, True), mode="append", schema_mode="merge")
-        elif what == "delete" and settings is VECTORS and not any(a.get("deletionVector") for a in log.live().values()):
+            deltalake.write_deltalake(
+                str(place), some_rows(chance, first, True), mode="append", schema_mode="merge"
+            )
+        elif (
+            what == "delete"
+            and settings is VECTORS
+            and not any(a.get("deletionVector") for a in log.live().values())
+        ):
             table.delete(f"id % 7 = {chance.randrange(7)}")
         elif what == "checkpoint":
             table.create_checkpoint()
@@ -147,7 +153,9 @@ def test_a_version_and_a_time_are_read_as_they_were(tmp_path):
     log.delete(path, [0, 1], "i")
     deltalake.DeltaTable(str(place)).create_checkpoint()
     deltalake.write_deltalake(str(place), pa.table({"id": [9]}), mode="append")
-    found = [sorted(rows_of(lake(place).snapshot(version)).column("id").to_pylist()) for version in (0, "1", 2, None)]
+    found = [
+        sorted(rows_of(lake(place).snapshot(version)).column("id").to_pylist()) for version in (0, "1", 2, None)
+    ]
     assert found == [[1, 2, 3], [2, 3], [3], [3, 9]]
     assert lake(place).snapshot(timestamp_ms=2**41 * 2).id == "3"
     for version in (17, "none", "9" * 30):

@@ -180,8 +180,8 @@ def expected_with(
     scanned = sorted(set(change.reads) & expected.scanned.keys())
     if scanned:
         raise SqlError(
-            f"view '{view.name}' reads '{scanned[0]}', which is scanned where it lies: make it with CREATE VIEW, once the "
-            "file is applied"
+            f"view '{view.name}' reads '{scanned[0]}', which is scanned where it lies: make it with CREATE VIEW, once "
+            "the file is applied"
         )
     if view.keeps_rows and view.name in cluster.views:
         raise ConfigError(f"'{view.name}' is a view without rows: end it with DROP VIEW, then this file makes it")

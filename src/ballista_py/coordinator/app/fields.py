@@ -133,7 +133,8 @@ _DATASET = (
     Field(
         name="scan",
         kind="options",
-        help="where its files lie and stay: `format` is parquet, delta or iceberg, with `path`, or `catalog.uri` and table",
+        help="where its files lie and stay: `format` is parquet, delta or iceberg, with `path`, or `catalog.uri` and "
+        "table",
         ours=True,
     ),
     Field(name="time_column", help="the column that grows with time, by which an append finds new rows"),

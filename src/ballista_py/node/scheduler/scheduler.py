@@ -19,6 +19,7 @@ from ballista_py.coordinator.lake.definitions import ScannedTables
 from ballista_py.coordinator.lake.scans import LakeScans
 from ballista_py.coordinator.lake.snapshots import LakeSnapshots
 from ballista_py.coordinator.policies.gate import Gate
+from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener, LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
@@ -129,7 +130,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             ground.metrics,
         )
         up.callback(core.close)
-        core.seen = tools.gate.shown
+        core.seen, ground.tasks.sees_all = tools.gate.shown, tools.gate.sees_all
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
@@ -241,7 +242,7 @@ def _tools(ground: Foundation) -> _Tools:
         pool=pool,
         spark=spark,
         legs=LegWatch(runtime, ground.metrics),
-        gate=Gate(PolicyShelf(ground.store, runtime), engine, runtime),
+        gate=Gate(KnownPolicies(PolicyShelf(ground.store, runtime), runtime), engine),
         workers=workers,
         run_all=run_all,
     )
@@ -366,7 +367,7 @@ def _services(
         scans=LakeScans(lakes, tools.engine, legs, runtime, config.lake_task_bytes),
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
-    ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
+    ground.loop("policies", tools.gate.known.tick, POLICIES_TICK_MS)
     tables = TableMaker(ground.store, runtime, run_all=tools.run_all)
     scanned = ScannedTables(tables, lakes, config.lake_locations, lambda: seen.refresh(()))
     writes = ObservedWrites(

@@ -300,7 +300,11 @@ def _told(there: str) -> Iterator[None]:
         said, kind = str(error).lower(), type(error).__name__
         if "not a delta table" in said or "no files in log" in said or kind == "TableNotFoundError":
             raise SourceUnfit(f"there is no Delta table: {there}") from None
-        if "invalid table version" in said or "specified end version" in said or ("version" in said and "not found" in said):
+        if (
+            "invalid table version" in said
+            or "specified end version" in said
+            or ("version" in said and "not found" in said)
+        ):
             raise SourceLost(f"{there} has not kept that version") from None
         if "protocol" in kind.lower() or "unsupported" in said:
             raise SourceUnfit(f"{there} uses a feature that cannot be read here ({kind})") from None

@@ -13,6 +13,7 @@ from ballista_py.errors import BallistaError, DocumentUnreadable, Unsupported
 from ballista_py.partitions.columns import with_said
 from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.storage.formats.parquet_ranges import TAIL_BYTES, footer_range
+from ballista_py.storage.lake.footer_check import Leaf, require_sound
 from ballista_py.storage.lake.matching import INT96
 from ballista_py.storage.lake.opening import LakeOpener, OpenedFile
 
@@ -64,14 +65,26 @@ def footer_of(opener: LakeOpener, opened: OpenedFile) -> Footer:
         tail = bytes(opened.source.read(TAIL_BYTES))
         if tail[4:] == _ENCRYPTED:
             raise Unsupported(f"file '{file.path}' is encrypted, which is not read here", file=file.path)
-        start, stop = footer_range(file.size, tail)
+        try:
+            start, stop = footer_range(file.size, tail)
+        except DocumentUnreadable:
+            raise DocumentUnreadable(f"file '{file.path}' is damaged or no Parquet file", file=file.path) from None
         if stop - start > MAX_FOOTER:
             raise DocumentUnreadable(
                 f"the footer of file '{file.path}' has {stop - start:,} bytes", file=file.path
             )
+        opened.source.seek(start)
+        said = bytes(opened.source.read(stop - start - TAIL_BYTES))
         opened.source.seek(0)
         with pq.ParquetFile(opened.source, coerce_int96_timestamp_unit="us") as parquet:
+            columns = [parquet.metadata.schema.column(leaf) for leaf in range(parquet.metadata.num_columns)]
+            leaves = [
+                Leaf(c.physical_type, c.length, (c.max_repetition_level, c.max_definition_level)) for c in columns
+            ]
+            require_sound(said, leaves, file.path)
             found = Footer(parquet.metadata, _noted(parquet))
+            for field in found.schema:
+                _look_at(field.type)
         _check(found, file.path)
         opened.check()
     size = stop - start + _KEPT_PER_COLUMN * found.metadata.num_columns * (1 + found.metadata.num_row_groups)
@@ -124,6 +137,15 @@ def _noted(parquet: pq.ParquetFile) -> pa.Schema:
         for field in parquet.schema_arrow
     ]
     return pa.schema(fields)
+
+
+def _look_at(kind: pa.DataType) -> None:
+    """Raises `UnicodeDecodeError` for names and zones that are no text, which is told when they are asked for."""
+    if pa.types.is_timestamp(kind):
+        _ = kind.tz
+    for place in range(kind.num_fields):
+        _ = kind.field(place).name
+        _look_at(kind.field(place).type)
 
 
 def _check(footer: Footer, path: str) -> None:

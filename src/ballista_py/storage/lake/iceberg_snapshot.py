@@ -114,9 +114,9 @@ class IcebergSnapshot:
         enums: dict[int, Any] = {0: forms.ManifestEntryStatus, 101: forms.FileFormat, 134: forms.DataFileContent}
         types: dict[int, Any] = {-1: forms.ManifestEntry, 2: forms.DataFile}
         named = [one.name for one in forms.DATA_FILE_TYPE[3].fields]
-        with AvroFile[Any](file, forms.MANIFEST_ENTRY_SCHEMAS[3], read_types=types, read_enums=enums) as reader:
+        with AvroFile[Any](file, forms.MANIFEST_ENTRY_SCHEMAS[3], read_types=types, read_enums=enums) as entries:
             found = []
-            for entry in reader:
+            for entry in entries:
                 if entry.status == forms.ManifestEntryStatus.DELETED:
                     continue
                 own = dict(zip(named, entry.data_file._data, strict=True))

@@ -63,7 +63,8 @@ class OpenedFile:
 class LakeOpener:
     """Files by their paths, and what their footers said. One for a process; safe to share between threads.
 
-    `pool` is where files are read at the same time; without one they are read one after the other.
+    `pool` is where files are read at the same time, and batches ahead; it is not the one in which tasks run, which
+    would wait for themselves. Without one they are read one after the other.
     """
 
     runtime: Runtime = field(factory=SystemRuntime)
@@ -129,7 +130,7 @@ class LakeOpener:
         store = self._stores.get(key)
         if store is None:
             options = store_options(values)
-            store = open_store(f"s3://{bucket}", runtime=self.runtime, skip_instance_cache=True, **options)
+            store = open_store(f"s3://{bucket}", runtime=self.runtime, **options)
             self._stores.put(key, store, 1)
         return store
 
@@ -146,15 +147,11 @@ class LakeOpener:
                 raise changed(path) from None
             size, version = seen.size, str(seen.version)
         found = LakeFile(path=path, size=size, version=version)
-        with BucketFolder(store).open(PlainFile(path=key, size=size, version=version)) as pinned:
-
-            def check() -> None:
-                try:
-                    pinned.check()
-                except SnapshotGone:
-                    raise changed(path) from None
-
-            yield OpenedFile(found, pinned.source, check)
+        try:
+            with BucketFolder(store).open(PlainFile(path=key, size=size, version=version)) as pinned:
+                yield OpenedFile(found, pinned.source, pinned.check)
+        except SnapshotGone:
+            raise changed(path) from None
 
     def _bucket_list(self, path: str, credentials: StorageCredentials | None) -> Iterator[LakeFile]:
         bucket, key = split_bucket(path)

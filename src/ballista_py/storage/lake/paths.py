@@ -59,6 +59,10 @@ def is_below(path: str, places: Iterable[str]) -> bool:
 
 def require_below(path: str, places: Iterable[str], there: str) -> str:
     """The path, which metadata of a table names. Raises `SourceUnfit` unless it lies below one of the places."""
+    places = tuple(places)
+    is_plain = "/." not in path and "\x00" not in path and len(path) <= MAX_PATH
+    if is_plain and any(path.startswith(f"{place}/") for place in places):  # of 100,000 files nearly all
+        return path
     try:
         if is_below(path, places):
             return path

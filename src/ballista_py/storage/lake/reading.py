@@ -6,7 +6,8 @@ one in parts. What the footer says of sizes is an estimate and no more; rows are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Executor, wait
 
 import numpy as np
 import pyarrow as pa
@@ -49,11 +50,37 @@ def task_rows(
     Raises `SnapshotGone` for a file that was changed or removed, `SchemaMismatch` for values that do not fit,
     `DocumentUnreadable` for a file that is spoilt, `Unsupported` for one of a kind that is not read here and
     `StoreUnavailable` where the store does not answer. What was given before an error is right.
+
+    Where the opener has a pool, one batch is read there while the one before it is used.
     """
+    found = _task_rows(task, opener, _asked(task, credentials), cancelled)
+    return found if opener.pool is None else _ahead(found, opener.pool)
+
+
+def _asked(task: ScanTask, given: CredentialsNow | None) -> CredentialsNow:
+    """What is asked before each file."""
+    return (lambda: task.credentials) if given is None else given
+
+
+def _ahead(found: Generator[pa.RecordBatch, None, None], pool: Executor) -> Iterator[pa.RecordBatch]:
+    pending = pool.submit(next, found, None)
+    try:
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, found, None)
+            yield batch
+    finally:
+        if not pending.cancel():
+            wait([pending])
+        found.close()
+
+
+def _task_rows(
+    task: ScanTask, opener: LakeOpener, credentials: CredentialsNow, cancelled: Callable[[], bool]
+) -> Generator[pa.RecordBatch, None, None]:
     for file in task.files:
         if file.format != "parquet":
             raise Unsupported(f"file '{file.path}' is of the format {file.format}, which is not read here")
-        now = task.credentials if credentials is None else credentials()
+        now = credentials()
         with opener.open(file.path, now, size=file.size, version=file.version) as opened:
             footer = footer_of(opener, opened)
             plan = _plan(task, file, footer)
@@ -161,7 +188,7 @@ def _file_rows(
             if first > len(places):
                 break
             for part, numbers in _parts(plan, batch, own):
-                made = _made(plan, part, numbers, gone, values)
+                made = _valid(_made(plan, part, numbers, gone, values), plan.file)
                 if made.num_rows:
                     yield made
         if first != len(places):
@@ -275,6 +302,17 @@ def _made(
     arrays = [_column(plan, one, batch) for one in plan.columns]
     made = pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
     return made if kept.all() else made.filter(pa.array(kept))
+
+
+def _valid(rows: pa.RecordBatch, file: FileSlice) -> pa.RecordBatch:
+    """The rows, of which pyarrow has not looked at each value. Raises `DocumentUnreadable` for texts that are none."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        raise DocumentUnreadable(
+            f"file '{file.path}' has values that are none of their type", file=file.path
+        ) from None
+    return rows
 
 
 def _column(plan: _Plan, one: Matched, batch: pa.RecordBatch) -> pa.Array:

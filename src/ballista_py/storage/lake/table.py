@@ -23,7 +23,6 @@ class LakeSnapshot(Protocol):
       needs: a task's schema is some of these fields as they are.
     - `rows`, `bytes`: of all files together, before deletes, where that is known.
     - `statistics`: of columns, where they cost nothing; none are there for others.
-    - `found_by`: how columns are found in files.
     """
 
     @property
