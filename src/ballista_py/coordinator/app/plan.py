@@ -365,7 +365,8 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Applicati
     """
     known = cluster.app.datasets if cluster.app is not None and cluster.app.name == app.name else {}
     named = named_in(app)
-    marks = {name: one.mark for name, one in (*cluster.views.items(), *cluster.scanned.items())}
+    marks = {one.name: one.mark for one in cluster.views.values()}
+    marks |= {one.name: one.mark for one in cluster.scanned.values()}
     folders = {**{name: table.folder for name, table in cluster.tables.items()}, **marks}
     gone = {name: folder for name, folder in known.items() if name not in named and name in folders}
     pruned = [name for name, folder in gone.items() if app.prune and folders[name] == folder]

@@ -144,7 +144,8 @@ def _known_datasets(cluster: ClusterDocument) -> dict[str, str]:
     """The tables that earlier revisions named; the folder of one that was made, but not noted by then, is found out."""
     if cluster.app is None:
         return {}
-    views = {name: one.mark for name, one in (*cluster.views.items(), *cluster.scanned.items())}
+    views = {one.name: one.mark for one in cluster.views.values()}
+    views |= {one.name: one.mark for one in cluster.scanned.values()}
     there = {**{name: table.folder for name, table in cluster.tables.items()}, **views}
     return {
         name: there[name]
