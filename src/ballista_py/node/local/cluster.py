@@ -393,9 +393,8 @@ class LocalCluster:
         its rows and its key once a scheduler has copied them; `"changes": True` does it of Delta, Iceberg and Debezium.
         With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
         they are answered once the database has them ("source") or once the table shows them ("visible").
-        `progress(done, total)` is called as the work goes on.
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source that
-        cannot be read, and `SourceError` for one that cannot be followed; nothing is left behind then.
+        cannot be read, `SourceError` for one that cannot be followed. `progress(done, total)` is called meanwhile.
         """
         if scan is not None:
             self._tables.scan(name, scan, source, schema, partition_by)
