@@ -392,10 +392,9 @@ class LocalCluster:
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
         its rows and its key once a scheduler has copied them; `"changes": True` does it of Delta, Iceberg and Debezium.
         With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
-        they are answered once the database has them ("source") or once the table shows them ("visible").
+        they are answered once the database has them ("source") or the table shows them. `progress(done, total)` is called.
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source that
-        cannot be read, `SourceError` for one that cannot be followed. `progress(done, total)` is called meanwhile.
-        """
+        cannot be read, `SourceError` for one that cannot be followed."""
         if scan is not None:
             self._tables.scan(name, scan, source, schema, partition_by)
             return
