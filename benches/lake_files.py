@@ -199,9 +199,7 @@ def main() -> None:
         start = time.perf_counter()
         rows = read(given.read, given.folder, COLUMNS[given.columns])
         times.append(time.perf_counter() - start)
-    print(
-        f"{rows:,} rows in {sorted(times)[1]:.2f} s; peak {peak_mb():.0f} MB, {peak_mb() - before:.0f} MB above its start"
-    )
+    print(f"{rows:,} rows in {sorted(times)[1]:.2f} s; peak {peak_mb():.0f} MB ({before:.0f} at its start)")
 
 
 if __name__ == "__main__":
