@@ -183,6 +183,16 @@ def test_a_log_that_lost_a_commit_or_whose_vectors_are_elsewhere_is_refused(tmp_
         lake(place).snapshot().files()
 
 
+def test_a_log_that_can_be_read_in_two_ways_is_refused(tmp_path):
+    place, log = tmp_path / "t", Log(tmp_path / "t")
+    deltalake.write_deltalake(str(place), pa.table({"id": [1, 2, 3]}), configuration=VECTORS)
+    (path,) = log.live()
+    log.delete(path, [1], "i")
+    log.delete(path, [1], "i")  # one commit removes and adds the very same file with the very same vector
+    with pytest.raises(SourceUnfit, match="two ways"):
+        lake(place).snapshot()
+
+
 @pytest.mark.parametrize("path", ["../../x.parquet", "/etc/x.parquet", "s3://b/x.parquet", "%2e%2e/x.parquet"])
 def test_the_log_names_no_file_elsewhere(tmp_path, path):
     place, log = tmp_path / "t", Log(tmp_path / "t")
