@@ -185,6 +185,7 @@ def test_a_vendor_that_takes_half_of_their_life_is_no_harm_and_one_that_takes_lo
         tracker.tick()
         with pytest.raises(SourceUnavailable, match="have expired"):
             lease.credentials()
+        assert lease.untold() is None  # nobody is told of those
 
 
 def test_a_process_that_was_paused_renews_at_once_when_it_goes_on():
