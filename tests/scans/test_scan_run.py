@@ -228,6 +228,16 @@ def test_a_task_that_fails_everywhere_ends_the_scan_after_three_retries_each_els
     assert run.finished(other.id, 1.0) == AttemptEnd()
 
 
+def test_a_task_is_tried_again_elsewhere_though_the_one_where_it_failed_is_well_again():
+    run = ScanRun([task_of(0)], workers_of(2))
+    home = next(name for name in ("e0", "e1") if run._at[name].queue)
+    other = {"e0": "e1", "e1": "e0"}[home]
+    run.failed(run.next_for(home, 0.0).id, "spoilt")
+    run.heartbeat(home)
+    assert run.next_for(home, 1.0) is None
+    assert run.next_for(other, 1.0) is not None
+
+
 def test_what_no_executor_could_do_better_ends_the_scan_at_once():
     run = ScanRun([task_of(0), task_of(1)], workers_of(2))
     first, second = run.next_for("e0", 0.0), run.next_for("e1", 0.0)
