@@ -24,7 +24,7 @@ from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.control import ExecutorInfo, Heartbeat
 from ballista_py.state.members.executor_registry import ExecutorRegistry
 from ballista_py.state.members.membership import Membership
-from ballista_py.state.members.reaper import Reaper
+from ballista_py.state.members.reaper import WATCHED, Reaper
 from ballista_py.state.ownership.partition_store import PartitionStore
 from ballista_py.state.ownership.reconciler import Reconciler
 from ballista_py.state.stores.memory import MemoryStore
@@ -129,7 +129,7 @@ def idle_rates(schedulers: int) -> tuple[float, float]:
     """Reads and writes a second of so many schedulers with one table and nothing to do."""
     calls = operations()
     one, two = calls["look for the dead (1 scheduler)"], calls["look for the dead (2 schedulers)"]
-    look = one["read"] + (schedulers - 1) * (two["read"] - one["read"])
+    look = one["read"] + min(schedulers - 1, WATCHED) * (two["read"] - one["read"])
     tick, view = calls["reconcile with nothing to do"], calls["refresh the catalog"]
     reads = calls["beat"]["read"] / BEAT_S + look / REAP_S + (tick["read"] + view["read"]) / RECONCILE_S
     writes = calls["beat"]["write"] / BEAT_S + (tick["write"] + view["write"]) / RECONCILE_S

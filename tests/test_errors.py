@@ -6,6 +6,13 @@ import pytest
 
 from ballista_py import errors
 from ballista_py.errors import BallistaError, ConfigError, MissingExtra, NotOwner, SqlError, from_wire, to_wire
+from ballista_py.one_line import without_places
+from ballista_py.state.documents.decisions import statements_key
+from ballista_py.state.documents.documents import CLUSTER_KEY, heartbeat_key, partition_map_key, table_key
+from ballista_py.state.documents.policies import POLICIES_KEY
+from ballista_py.state.members.identity import IDENTITY_KEY
+from ballista_py.storage.held.seen import seen_key
+from ballista_py.storage.manifest import manifest_key
 
 
 def every_error() -> list[type[BallistaError]]:
@@ -101,3 +108,20 @@ def test_what_a_sender_wrote_and_the_documents_that_have_to_be_put_back_are_name
     ):
         assert to_wire(error)["message"] == str(error)
         assert to_wire(error)["details"] == error.details
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        CLUSTER_KEY, POLICIES_KEY, IDENTITY_KEY, heartbeat_key("s-1"), partition_map_key("orders"),
+        statements_key("orders-5f2a"), table_key("orders-5f2a"), seen_key("orders-5f2a", "executor-1"),
+        manifest_key("orders-5f2a", "id_bucket=3"),
+    ],
+)  # fmt: skip
+def test_clients_are_told_which_shared_document_has_to_be_put_back(key):
+    said = without_places(f"document '{key}' is gone: put the newest copy back", key)
+    assert f"'{key}'" in said
+
+
+def test_clients_are_not_told_where_a_data_file_is():
+    assert "orders" not in without_places("object 'snapshots/orders/data/x.parquet' is gone", "")

@@ -16,7 +16,7 @@ _SEQUENCES = re.compile(
 _PATH = re.compile(r"(?<![\w/.:~])~?/(?:(?:[^\s/'\",;:()]++/)++[^\s/'\",;:()]*|[^\s/'\",;:()]+\.\w+)")
 _URL = re.compile(r"\b(?:file|memory|s3a?|gs|gcs|az|abfss?|wasbs?|hdfs)://[^\s'\",;()]*[^\s'\",;:().]")
 _DOCUMENT = re.compile(
-    r"(?:cluster|jobs/[^/]+|heartbeats/[^/]+|accelerations/(?:partitions|commits|claims|seen/[^/]+)/[^/]+"
+    r"(?:cluster|policies|jobs/[^/]+|heartbeats/[^/]+|accelerations/(?:partitions|commits|claims|seen/[^/]+)/[^/]+"
     r"|snapshots/.+/manifest|snapshots/[^/]+/table)\.json|identity"
 )
 _KEY = re.compile(r"(?:\b[Oo]bject )?'((?:accelerations|heartbeats|jobs|snapshots)/[^']*)'")

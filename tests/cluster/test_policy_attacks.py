@@ -316,6 +316,61 @@ def test_the_statistics_of_an_answer_say_nothing_of_partitions(clients):
     assert not {"partitions", "partitions_total", "legs", "shipped_bytes"} & answer.stats.keys()
 
 
+def shown_of(client, text):
+    """What a client finds in the history of what it sent that has this text in it."""
+    sql = "select task, input, rows from runtime.{}task_history"
+    found = [rows(client, sql.format(which)) for which in ("", "local_")]
+    return [[row for row in one if text in row["input"] and "task_history" not in row["input"]] for one in found]
+
+
+@pytest.mark.parametrize("table", ["orders", "notes"])
+def test_the_history_of_its_own_statements_is_no_oracle_of_hidden_values(clients, table):
+    """By the number of its legs a statement would tell in which partitions there are rows that nobody shows."""
+    for number in (1, 2, 77, 78):
+        assert (
+            len(rows(clients["anna"], f"select 'asked {table}', count(*) from {table} where id = {number}")) == 1
+        )
+    for found in shown_of(clients["anna"], f"asked {table}"):
+        assert {row["task"] for row in found} <= {"statement"}
+    assert len(shown_of(clients["anna"], f"asked {table}")[0]) == 4
+    rows(clients["root"], "select 'asked by root', count(*) from orders where id = 1")
+    legs = [row for row in rows(clients["root"], "select task from runtime.task_history") if row["task"] == "leg"]
+    assert legs, "an operator sees how statements are carried out"
+    for name in ("anna", "nobody"):
+        others = rows(clients[name], "select task, user from runtime.task_history")
+        assert {row["user"] for row in others} <= {name}
+        assert {row["user"] for row in clients[name].tasks()} <= {name}
+        assert {row["kind"] for row in clients[name].tasks()} <= {"statement", "change", "query"}
+
+
+def test_how_many_partitions_a_table_has_is_not_told_where_rows_are_hidden(clients):
+    sql = "select table_name, partitions, serving, revision from runtime.tables where table_name in ('orders', 'notes')"
+    told = {row["table_name"]: [*row.values()][1:] for row in rows(clients["anna"], sql)}
+    assert told["orders"] == [None, None, None]
+    assert told["notes"][:2] == [3, 3]  # one of nulls
+    for row in clients["anna"].tables():
+        assert (row["partitions"] is None) == (row["table"] == "orders"), row
+    assert {row["partitions"] for row in clients["bert"].tables() if row["table"] == "orders"} == {4}
+
+
+def test_nobody_finds_out_about_a_table_by_a_place_beside_it(clients):
+    def said(beside, buckets):
+        with pytest.raises(SqlError) as raised:
+            clients["anna"].create_table(
+                "mine",
+                schema=pa.schema([("id", pa.int64())]),
+                partition_by=[f"bucket({buckets}, id)"],
+                colocate_with=beside,
+            )
+        return str(raised.value)
+
+    for beside in ("secrets", "nonesuch", "kept_up"):
+        for buckets in (2, 4):
+            wanted = f"the policies of this cluster do not let client 'anna' select table '{beside}'"
+            assert said(beside, buckets) == wanted
+    assert "co-location is not done for client 'anna' with table 'orders'" in said("orders", 4)
+
+
 def test_lists_name_what_is_the_clients_business_alone(clients):
     names = {row["table"] for row in clients["anna"].tables()}
     assert {"orders", "notes"} <= names
@@ -473,6 +528,29 @@ def test_figures_are_for_operators(cluster):
     assert "orders" not in said
 
 
+def test_executors_are_looked_at_by_operators(cluster):
+    """They know clients by the same tokens, and not what is hidden from whom."""
+    url = cluster.status_url("executor-1")
+    for path in ("/status", "/v1/status", "/tasks", "/v1/tasks"):
+        assert over_http(cluster, "root", "", url=url + path)[0] == 200
+        for name in ("anna", "nobody"):
+            status, said = over_http(cluster, name, "", url=url + path)
+            assert status == 400, (path, said)
+            assert "is for operators of the cluster" in said
+    assert over_http(cluster, "anna", "", url=f"{url}/health")[0] == 200
+    metrics = cluster.status_url("executor-1", metrics=True)
+    assert over_http(cluster, "anna", "", url=metrics)[0] == 400
+    assert over_http(cluster, "root", "", url=metrics)[0] == 200
+    for name, holds in (("root", True), ("anna", False)):
+        asked = urllib.request.Request(f"{url}/v1/events", headers={"Authorization": f"Bearer {TOKENS[name]}"})
+        with urllib.request.urlopen(asked, timeout=60) as events:
+            seen = b""
+            while b"event: memory" not in seen:
+                seen += events.readline()
+            seen += events.readline()
+        assert (b"is for operators of the cluster" not in seen) == holds, seen
+
+
 def test_http_decides_as_flight_does(cluster, clients):
     found = over_http(cluster, "anna", "/v1/sql", "select count(*) as n from orders")
     assert json.loads(found[1])[0]["n"] == len(EMEA), found
@@ -494,5 +572,6 @@ def test_http_decides_as_flight_does(cluster, clients):
         if "from orders" in (one["text"] or "")
     ]
     for one in mine:
-        status, said = over_http(cluster, "anna", f"/v1/tasks/{one['task_id']}/plan")
-        assert status == 404 or "orders" not in said, said
+        assert over_http(cluster, "anna", f"/v1/tasks/{one['task_id']}/plan")[0] == 404
+    own = [one for one in json.loads(over_http(cluster, "root", "/v1/tasks")[1]) if one["user"] == "root"]
+    assert 200 in {over_http(cluster, "root", f"/v1/tasks/{one['task_id']}/plan")[0] for one in own}

@@ -10,7 +10,8 @@ from attrs import evolve
 
 from ballista_py.coordinator.cluster_view import ClientViews, ClusterView
 from ballista_py.coordinator.policies.changes import require_change, require_rows
-from ballista_py.coordinator.policies.gate import IDLE_LOOK_MS, LOOK_MS, Gate
+from ballista_py.coordinator.policies.gate import Gate
+from ballista_py.coordinator.policies.known import IDLE_LOOK_MS, LOOK_MS, KnownPolicies
 from ballista_py.engines.duckdb.engine import DuckDBEngine
 from ballista_py.errors import BallistaError, ConfigError, DocumentLost, DocumentOlder, ObjectMissing, SqlError
 from ballista_py.partitions.map import PartitionMap
@@ -73,7 +74,7 @@ class Cluster:
         self.gate = self.scheduler()
 
     def scheduler(self):
-        return Gate(PolicyShelf(self.store, self.clock), self.engine, self.clock)
+        return Gate(KnownPolicies(PolicyShelf(self.store, self.clock), self.clock), self.engine)
 
     def put(self, policies=POLICIES, revision=1, digest=None, on=True):
         digest = digest or f"of {revision}"
@@ -168,7 +169,7 @@ def test_policies_count_before_the_catalog_knows_of_them(cluster):
     assert sorted(cluster.seen("nobody", cluster.scheduler()).catalog.tables) == ["public"]
     running = cluster.gate
     cluster.clock.now_ms += IDLE_LOOK_MS
-    running.tick()
+    running.known.tick()
     assert running.on
     assert sorted(cluster.seen("nobody").catalog.tables) == ["public"]
     assert cluster.put().number == 2  # and whoever goes on completes it

@@ -106,7 +106,10 @@ def test_a_typo_is_wrong_usage_and_told_with_the_nearest_there_is(words, said):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (("--role", "schedular"), "--role: 'schedular' is none of scheduler, executor (did you mean scheduler?)"),
+        (
+            ("--role", "schedular"),
+            "--role: 'schedular' is none of scheduler, executor, both (did you mean scheduler?)",
+        ),
         (("--log-format", "jsn"), "--log-format: 'jsn' is none of text, json (did you mean json?)"),
         (("--http-port", "x"), "--http-port: 'x' is no whole number"),
         (("--http-port", "70000"), "--http-port: "),

@@ -36,7 +36,7 @@ def alive(template, folder: Path):
     node = template.start("s9", words_of(folder), folder / "log", folder)
     assert node is not None
     until = time.monotonic() + 60
-    while " ports http=" not in (log := (folder / "log").read_text()):
+    while " ports node=s9 " not in (log := (folder / "log").read_text()):
         assert node.poll() is None, log
         assert time.monotonic() < until, log
         time.sleep(0.05)

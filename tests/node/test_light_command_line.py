@@ -65,7 +65,7 @@ def test_an_unknown_command_is_told_with_the_nearest_there_is():
 def test_a_node_keeps_nothing_of_what_reads_words_for_people():
     program = (
         "import sys\nimport ballista_py.node.process as process\n"
-        "process.run_node = lambda config, parent_pid=None: None\n"
+        "process.run_nodes = lambda configs, parent_pid=None: None\n"
         "from ballista_py.node.__main__ import main\n"
         "import ballista_py.node.scheduler.scheduler, ballista_py.node.executor.executor\n"
         "main()\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"

@@ -18,7 +18,7 @@ from ballista_py.state.members.control import Grant, HeldPartitions, Refusal
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.state.members.executor_registry import ExecutorRegistry
 from ballista_py.state.members.membership import Membership
-from ballista_py.state.members.reaper import Reaper, silent_executors
+from ballista_py.state.members.reaper import WATCHED, Reaper, following, silent_executors
 
 TTL_MS, SKEW_MS = 30_000, 5_000
 
@@ -607,3 +607,28 @@ def test_no_more_executors_are_remembered_than_a_cluster_can_have_twice(schedule
     answer, _ = say(executor(runtime, "one-more"), scheduler)
     assert (type(answer), answer.reason) == (Refusal, "not_admitted")
     assert len(scheduler.registry.heard_ms()) == 4
+
+
+def test_of_many_schedulers_each_has_its_word_before_an_executor_is_lost(unreliable, runtime):
+    """Also those that a scheduler does not look after otherwise."""
+    many = [Scheduler(f"s{number}", unreliable, runtime) for number in range(8)]
+    lease = executor(runtime)
+    for one in many:
+        admit(lease, one)
+    hears = many[5]
+    assert "s5" not in following([one.membership.scheduler_id for one in many], "s0", WATCHED)
+
+    def later(heard_by):
+        runtime.advance(10_000)
+        for one in heard_by:
+            say(lease, one)
+        for one in many:
+            one.beat()
+        return [info for one in many for info in one.reaper.tick().lost]
+
+    for _ in range(8):
+        assert later([hears]) == []
+    assert lease.valid()
+    lost = [info for _ in range(5) for info in later([])]
+    assert lost == [lease.info]
+    assert not cluster_of(unreliable).executors

@@ -17,7 +17,7 @@ from ballista_py.state.documents.documents import ClusterDocument, HeartbeatDocu
 from ballista_py.state.documents.object_state import ObjectState
 from ballista_py.state.members.liveness import Observer, jittered_ms
 from ballista_py.state.members.membership import Membership
-from ballista_py.state.members.reaper import Reaper
+from ballista_py.state.members.reaper import WATCHED, Reaper, following
 
 TTL_MS, SKEW_MS = 30_000, 5_000
 
@@ -392,6 +392,53 @@ class TestReaper:
             watcher.beat()
         assert report.evicted == ("s1",)
         assert heartbeat_of(unreliable).ended_by == watcher.instance_id
+
+    def test_many_look_after_each_other_and_each_reads_of_few(self, member, unreliable, runtime):
+        """Of twelve, five that follow each other die at once: all of them go, and nobody else does."""
+        everybody = [member(f"s{number:02}") for number in range(12)]
+        for one in everybody:
+            one.join()
+        living = everybody[:4] + everybody[9:]
+        reapers = [Reaper(unreliable, one) for one in living]
+        reads: list[str] = []
+        unreliable.before_get = reads.append
+        evicted: list[str] = []
+        for _ in range(12):
+            runtime.advance(10_000)
+            for one in living:
+                one.beat()
+            for reaper in reapers:
+                reads.clear()
+                evicted += reaper.tick().evicted
+                heartbeats = [key for key in reads if key.startswith("heartbeats/")]
+                assert len(set(heartbeats)) <= WATCHED + 1
+        assert sorted(set(evicted)) == [f"s{number:02}" for number in range(4, 9)]
+        assert sorted(cluster_of(unreliable).schedulers) == [one.scheduler_id for one in living]
+        for one in living:
+            one.require()
+
+    def test_the_last_one_that_lives_buries_all_others(self, member, unreliable, runtime):
+        for number in range(8):
+            member(f"s{number}").join()
+        alone = member("t")
+        alone.join()
+        reaper = Reaper(unreliable, alone)
+        for _ in range(20):
+            runtime.advance(10_000)
+            alone.beat()
+            reaper.tick()
+        assert list(cluster_of(unreliable).schedulers) == ["t"]
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_whoever_follows_is_each_other_one_once(count):
+    names = [f"s{number}" for number in range(5)]
+    for own in names:
+        found = following(names, own, count)
+        assert len(set(found)) == len(found) == min(count, 4)
+        assert own not in found
+    watched = [name for own in names for name in following(names, own, count)]
+    assert {watched.count(name) for name in names} == {min(count, 4)}
 
 
 def test_an_observer_counts_only_the_silence_that_is_certain(runtime):

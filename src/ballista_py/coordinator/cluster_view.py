@@ -88,13 +88,14 @@ class Decides(Protocol):
     def seen(self, view: ClusterView) -> ClusterView: ...
     def require_change(self, change: Any, whole: Views) -> None: ...
     def require_rows(self, table: str, mode: str, whole: Views) -> None: ...
+    def require_beside(self, table: str) -> None: ...
 
 
 class ChangeDoor(Protocol):
     """Lets changes of the client of this thread through. Raises `SqlError` for what its rights do not cover."""
 
     def require_change(self, change: Any) -> None: ...
-    def require_rows(self, table: str, mode: str) -> None: ...
+    def require_rows(self, table: str, mode: str, beside: str | None = None) -> None: ...
 
 
 class OpenDoor:
@@ -103,7 +104,7 @@ class OpenDoor:
     def require_change(self, change: Any) -> None:
         """Everything may be changed."""
 
-    def require_rows(self, table: str, mode: str) -> None:
+    def require_rows(self, table: str, mode: str, beside: str | None = None) -> None:
         """Every table may take rows."""
 
 
@@ -130,9 +131,12 @@ class ClientViews:
         if self.gate.on or self.views.current(()).policies:
             self.gate.require_change(change, self.views)
 
-    def require_rows(self, table: str, mode: str) -> None:
-        """See `ChangeDoor`; `mode` is that of an ingest or of a write."""
+    def require_rows(self, table: str, mode: str, beside: str | None = None) -> None:
+        """See `ChangeDoor`; `mode` is that of an ingest or of a write, `beside` a table that a new one is to be
+        co-located with."""
         if self.gate.on or self.views.current(()).policies:
+            if beside is not None:
+                self.gate.require_beside(beside)
             self.gate.require_rows(table, mode, self.views)
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from attrs import Factory, evolve, field, fields, frozen
@@ -25,9 +26,9 @@ from ballista_py.partitions.table import FileFormatName, require_table_name
 from ballista_py.spark.elsewhere import SparkSettings
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
-from ballista_py.transport.security.credentials import Tls
+from ballista_py.transport.security.credentials import Role, Tls
 
-NodeRole = Literal["scheduler", "executor"]
+NodeRole = Literal["scheduler", "executor", "both"]
 EngineName = Literal["duckdb", "polars"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["text", "json"]
@@ -133,6 +134,10 @@ class NodeConfig:
     together, have no more than that either, and wait for room. A scheduler at which a statement runs on Spark has a
     JVM beside that, whose heap is `spark_memory_bytes`.
 
+    With the role "both" one process is two nodes, the scheduler `{node_id}-scheduler` and the executor
+    `{node_id}-executor`, with ports, folders and certificates (`{node_id}` in their paths) of their own: the executor
+    connects to the scheduler, and has the next `http_port` and `metrics_port`. Both end when one of them does.
+
     On SIGTERM a node drains for `drain_timeout_ms` at most before it stops: a scheduler begins no statement any
     more and lets those that run finish, an executor hands its partitions over. SIGINT, or a second signal, stops it
     at once.
@@ -235,6 +240,8 @@ class NodeConfig:
             raise ConfigError(f"node_id: '{self.node_id}' is not usable; take letters, digits, '-' and '_'")
         if self.role == "executor" and not self.scheduler_address:
             raise ConfigError("scheduler_address: an executor needs the control address of at least one scheduler")
+        if self.role == "both":
+            self._check_both()
         if self.engine == "polars" and self.memory_limit is not None:
             raise ConfigError("memory_limit: the polars engine holds what it loads in memory and knows no limit")
         missing = [name for name in _MTLS if getattr(self, name) is None]
@@ -248,6 +255,43 @@ class NodeConfig:
         self.spark_settings()  # which says what is wrong
         if (self.flight_tls_certificate_file is None) != (self.flight_tls_key_file is None):
             raise ConfigError("flight_tls_key_file: a certificate needs its key, and a key its certificate")
+
+    def _check_both(self) -> None:
+        """Raise `ConfigError` for what two nodes of one process cannot share."""
+        shared = [name for name in _MTLS[1:] if NODE_ID not in (getattr(self, name) or NODE_ID)]
+        if shared:
+            raise ConfigError(
+                f"{shared[0]}: the scheduler and the executor of role 'both' prove themselves each by its own: write "
+                f"{NODE_ID} in the path, as /tls/nodes/{NODE_ID}/certificate.pem"
+            )
+        if self.control_port == 0:
+            raise ConfigError("control_port: the executor of role 'both' has to know it: take one that is free")
+
+    def of_each(self) -> tuple[NodeConfig, ...]:
+        """The configuration of each node of the process: this one, or for the role "both" that of a scheduler, and that
+        of an executor which connects to it."""
+        if self.role != "both":
+            return (self,)
+        own = f"{self.node_advertise_address}:{self.control_port}"
+        scheduler = self._one_of_both("scheduler", {})
+        connects_to = dict.fromkeys((own, *self.scheduler_address))
+        ports = {name: getattr(self, name) and getattr(self, name) + 1 for name in ("http_port", "metrics_port")}
+        return scheduler, self._one_of_both(
+            "executor", {"scheduler_address": tuple(connects_to), "app": None, **ports}
+        )
+
+    @property
+    def node_role(self) -> Role:
+        """What this node is in the cluster."""
+        assert self.role != "both", "two nodes: see of_each"
+        return self.role
+
+    def _one_of_both(self, role: Role, more: Mapping[str, Any]) -> NodeConfig:
+        node_id = f"{self.node_id}-{role}"
+        named = {name: getattr(self, name) for name in _MTLS[1:]}
+        files = {name: path and path.replace(NODE_ID, node_id) for name, path in named.items()}
+        folder = self.data_dir and str(Path(self.data_dir) / role)
+        return evolve(self, role=role, node_id=node_id, data_dir=folder, **files, **more)
 
     def connection_limits(self) -> ConnectionLimits:
         """How many connections each port may have."""
@@ -288,6 +332,7 @@ class NodeConfig:
         return Tls(certificate_file=self.flight_tls_certificate_file, key_file=self.flight_tls_key_file)
 
 
+NODE_ID = "{node_id}"
 _MTLS = ("node_mtls_ca_certificate_file", "node_mtls_certificate_file", "node_mtls_key_file")
 
 

@@ -128,7 +128,7 @@ _SELF = psutil.Process()
 
 def node_memory(config: NodeConfig) -> int:
     """What all that a node does at once may take."""
-    return int(config.max_merge_bytes) if config.role == "scheduler" else memory_bytes(config.memory_limit)
+    return int(config.max_merge_bytes) if config.node_role == "scheduler" else memory_bytes(config.memory_limit)
 
 
 def workers_folder(folder: str) -> str:
@@ -146,7 +146,7 @@ def engine_workers(
     config: NodeConfig, folder: str | None, runtime: Runtime, budget: MemoryBudget | None = None
 ) -> Workers:
     """The processes of a node's engine, which together with the node take what it may have, as its `budget` says."""
-    is_scheduler = config.role == "scheduler"
+    is_scheduler = config.node_role == "scheduler"
     home = None if folder is None else workers_folder(folder)
     return Workers(
         start=lambda: EngineProcess(home, runtime),

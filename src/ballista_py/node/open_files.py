@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from attrs import evolve
 
@@ -31,19 +32,20 @@ def within(config: NodeConfig, files: int) -> NodeConfig:
     )
 
 
-def with_open_files(config: NodeConfig) -> NodeConfig:
-    """What the system lets this process have of what it needs; said in the log where that is less."""
-    needed = wanted(config)
+def with_open_files(configs: Sequence[NodeConfig]) -> list[NodeConfig]:
+    """What the system lets this process have of what its nodes need; said in the log where that is less."""
+    needed = sum(map(wanted, configs))
     files = let_open(needed)
-    found = within(config, files)
-    if found != config:
+    found = [within(config, files // len(configs)) for config in configs]
+    few = next((pair for pair in zip(found, configs, strict=True) if pair[0] != pair[1]), None)
+    if few is not None:
         log_event(
             _log,
             "few_files",
             logging.WARNING,
             files=files,
-            connections=found.max_connections,
-            reason=f"each port takes at most {found.max_connections} connections, not {config.max_connections}: let "
+            connections=few[0].max_connections,
+            reason=f"each port takes at most {few[0].max_connections} connections, not {few[1].max_connections}: let "
             f"the process have {needed} open files (ulimit -n)",
         )
     return found

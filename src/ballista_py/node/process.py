@@ -1,4 +1,4 @@
-"""One node as a process: started, told to stop by a signal, gone within bounds."""
+"""One node, or several, as a process: started, told to stop by a signal, gone within bounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -28,15 +29,24 @@ STOP_LIMIT_MS = 12_000
 
 def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
     """Run the node until SIGTERM, after which it drains first, SIGINT, or the end of the process `parent_pid`."""
+    run_nodes((config,), parent_pid)
+
+
+def run_nodes(configs: Sequence[NodeConfig], parent_pid: int | None = None) -> None:
+    """Run nodes in this process, as `run_node` does; all of them end when one does."""
     runtime = SystemRuntime()
-    configure_logging(config.node_id, config.log_level, form=config.log_format)
+    each = [one for config in configs for one in config.of_each()]
+    configure_logging("+".join(one.node_id for one in each), configs[0].log_level, form=configs[0].log_format)
     spare_pandas()
-    config = with_open_files(config)
-    log_event(_log, "starting", role=config.role, state_location=config.state_location, pid=os.getpid())
-    if config.allow_insecure_connections:
-        log_event(_log, "insecure", logging.WARNING, reason=_insecure(config))
+    each = with_open_files(each)
+    for one in each:
+        log_event(
+            _log, "starting", node=one.node_id, role=one.role, state_location=one.state_location, pid=os.getpid()
+        )
+        if one.allow_insecure_connections:
+            log_event(_log, "insecure", logging.WARNING, reason=_insecure(one))
     try:
-        node = _start(config, runtime)
+        nodes = [_start(one, runtime) for one in each]
     except BallistaError as error:
         log_event(_log, "not_started", logging.ERROR, code=error.code)
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -50,26 +60,34 @@ def run_node(config: NodeConfig, parent_pid: int | None = None) -> None:
         return parent_pid is not None and os.getppid() != parent_pid
 
     while not told and not orphaned():
-        failure = node.failed()
+        failure = next((found for node in nodes if (found := node.failed()) is not None), None)
         if failure is not None:
             log_event(_log, "failed", logging.ERROR, code=failure.code)
             print(f"error: {failure}", file=sys.stderr, flush=True)
             os._exit(1)  # it never was a member: there is nothing to hand over
         runtime.sleep_ms(POLL_MS)
-    if told and told[0] == signal.SIGTERM and config.drain_timeout_ms > 0:
-        log_event(_log, "draining", at_most_ms=config.drain_timeout_ms)
-        is_done = drained(node.drain, config.drain_timeout_ms, lambda: len(told) > 1 or orphaned(), runtime)
+    nodes.reverse()  # executors, which hand over to schedulers, go first
+
+    def drain() -> bool:
+        found = [node.drain() for node in nodes]  # each is asked
+        return all(found)
+
+    longest_ms = max(one.drain_timeout_ms for one in each)
+    if told and told[0] == signal.SIGTERM and longest_ms > 0:
+        log_event(_log, "draining", at_most_ms=longest_ms)
+        is_done = drained(drain, longest_ms, lambda: len(told) > 1 or orphaned(), runtime)
         log_event(_log, "drained" if is_done else "drain_ended", logging.INFO if is_done else logging.WARNING)
     log_event(_log, "stopping", signal=told[0] if told else 0)
     Thread(target=_end_anyway, args=(runtime,), daemon=True).start()
-    node.stop()
+    for node in nodes:
+        node.stop()
     log_event(_log, "stopped")
     logging.shutdown()
     os._exit(0)  # gRPC's own threads may not end
 
 
 def _start(config: NodeConfig, runtime: Runtime) -> RunningNode:
-    if config.role == "scheduler":
+    if config.node_role == "scheduler":
         from ballista_py.node.scheduler.scheduler import start_scheduler
 
         return start_scheduler(config, runtime)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from ballista_py.engines.apart.shares import least_budget
 from ballista_py.errors import BallistaError
@@ -26,7 +26,7 @@ from ballista_py.node.observed_store import observed_store
 from ballista_py.node.status.exports import ExportingTracer, closed_in_time, metric_readers, tracer_of
 from ballista_py.node.status.metrics import NodeMetrics, observe_node
 from ballista_py.node.status.plans import leg_progress
-from ballista_py.node.status.seen_tasks import may_see_plan, seen_by
+from ballista_py.node.status.seen_tasks import VIEWER, may_see_plan
 from ballista_py.node.status.tasks import RUNNING, Tasks
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.identity import cluster_identity
@@ -75,15 +75,17 @@ class Foundation:
 
         Raises `ConfigError` for what cannot be used, and what reading the bucket raises.
         """
-        check_own(config.node_tls(), config.node_id, config.role, runtime)
+        check_own(config.node_tls(), config.node_id, config.node_role, runtime)
         removed = Removed(config.node_mtls_removed_file)
         removed.listed()  # a list that cannot be used is no reason to start
         check_tokens(config, runtime)
         every_ms = config.otlp_interval_ms
-        metrics = NodeMetrics(config.node_id, config.role, metric_readers(config.otlp_endpoint, every_ms), runtime)
+        metrics = NodeMetrics(
+            config.node_id, config.node_role, metric_readers(config.otlp_endpoint, every_ms), runtime
+        )
         up.callback(closed_in_time, metrics.close)
         tracer = tracer_of(
-            config.otlp_endpoint, config.node_id, config.role, config.trace_sample_ratio, runtime, every_ms
+            config.otlp_endpoint, config.node_id, config.node_role, config.trace_sample_ratio, runtime, every_ms
         )
         if isinstance(tracer, ExportingTracer):
             up.callback(tracer.close)
@@ -119,16 +121,18 @@ class Foundation:
         statements: OpenCalls | None = None,
         parts: Sequence[Part] = (),
         require_figures: Callable[[], object] = lambda: None,
+        require_look: Callable[[], object] | None = None,
     ) -> None:
         """Open the ports for HTTP. `routes` are those of this role, `parts` what its page shows beside what every node
         does; what is done for clients is one of `statements`. `status` is told which client looks, None of a viewer.
-        `require_figures` raises for a client who may not see all figures.
+        `require_figures` raises for a client who may not see all figures, and `require_look` for one who may see
+        no more than whether the node is up.
         """
         self.metrics.watch_certificate(self.config.node_tls(), self.runtime)
         observe_node(self.metrics, self.tasks, self.budget, ready, self.spilled)
         shows = NodeShows(
             node_id=self.config.node_id,
-            role=self.config.role,
+            role=self.config.node_role,
             ready=ready,
             status=status,
             tasks=self.shown_tasks,
@@ -138,6 +142,8 @@ class Foundation:
                 *parts,
             ],
         )
+        if require_look is not None:
+            shows = _behind(require_look, shows)
 
         def figures() -> bytes:
             require_figures()
@@ -145,7 +151,7 @@ class Foundation:
 
         ports = HttpPorts(self.config, figures, self.runtime, shows, routes, statements)
         self.up.callback(ports.close)
-        log_event(_log, "ports", http=ports.http.port, metrics=ports.metrics.port)
+        log_event(_log, "ports", node=self.config.node_id, http=ports.http.port, metrics=ports.metrics.port)
 
     def spilled(self) -> int:
         """Bytes that this node has spilled."""
@@ -153,30 +159,47 @@ class Foundation:
 
     def _running(self, client: str | None) -> dict[str, Any]:
         """What runs now, and how far its legs are."""
-        legs = {task_id: leg_progress(plan) for task_id, plan in self.tasks.plans().items()}
+        is_told = client is VIEWER or self.tasks.sees_all()
+        plans = self.tasks.plans() if is_told else {}
+        legs = {task_id: leg_progress(plan) for task_id, plan in plans.items()}
         tasks = [
             {
-                **asdict(seen_by(task, client)),
+                **asdict(shown),
                 "planned": task.task_id in legs and may_see_plan(task.user, task.job_id, client),
             }
             for task in self.tasks.last(SHOWN_TASKS)
             if task.outcome == RUNNING
+            for shown in self.tasks.shown_of([task], client)
         ]
         return {"tasks": tasks, "legs": legs, "now_ms": self.runtime.wall_ms() if tasks else 0}
 
     def _ended(self, client: str | None) -> list[dict[str, Any]]:
         """What ended last, newest first, and whether its plan can be asked for; texts are cut, `/v1/tasks` has more."""
         ended = (task for task in self.tasks.last(SHOWN_TASKS) if task.outcome != RUNNING)
-        found = ((task, seen_by(task, client)) for task in islice(ended, PAGE_ENDED))
+        found = ((task, shown) for task in ended for shown in self.tasks.shown_of([task], client))
         return [
             {
                 **asdict(shown),
                 "text": shown.text[:PAGE_TEXT_CHARS],
                 "planned": self.tasks.has_plan(task, client),
             }
-            for task, shown in found
+            for task, shown in islice(found, PAGE_ENDED)
         ]
 
     def shown_tasks(self, client: str | None) -> list[dict[str, Any]]:
         """The last statements and legs, as this client may see them; None: as a viewer may."""
         return [asdict(task) for task in self.tasks.seen(SHOWN_TASKS, client)]
+
+
+def _behind(require_look: Callable[[], object], shows: NodeShows) -> NodeShows:
+    """The same for those for whom `require_look` does not raise; by whom else they look they are made anew."""
+
+    def looked(make: Callable[[str | None], Any]) -> Callable[[str | None], Any]:
+        def look(client: str | None) -> Any:
+            require_look()
+            return make(client)
+
+        return look
+
+    parts = [evolve(part, make=looked(part.make), differs=True) for part in shows.parts]
+    return evolve(shows, status=looked(shows.status), tasks=looked(shows.tasks), parts=parts)

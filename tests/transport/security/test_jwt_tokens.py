@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from ballista_py.errors import ConfigError, Unauthenticated
 from ballista_py.runtime import SystemRuntime
@@ -216,6 +216,24 @@ def test_a_key_in_the_header_of_a_token_is_not_believed(world, keys):
     for headers in ({"jwk": own}, {"jku": "http://127.0.0.1:1/keys"}, {"x5c": ["x"]}):
         with pytest.raises(Unauthenticated):
             tokens.verify(signed(runtime, keys["two"], "mine", headers=headers))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_token_that_says_something_twice_is_refused_though_its_key_signed_it(world, keys, part):
+    """Of two readers one might believe the first and one the last."""
+    runtime, tokens = world
+
+    def padded(text):
+        return text + "=" * (-len(text) % 4)
+
+    parts = signed(runtime, keys["one"]).split(".")[:2]
+    said = base64.urlsafe_b64decode(padded(parts[part])).decode()
+    again = ('"alg":"RS256","alg":"none",', '"groups":["ops"],')[part]
+    parts[part] = base64.urlsafe_b64encode(("{" + again + said[1:]).encode()).rstrip(b"=").decode()
+    text = ".".join(parts)
+    made = keys["one"].sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(Unauthenticated, match="it says something twice"):
+        tokens.verify(f"{text}.{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}")
 
 
 def test_keys_rotate_and_one_that_is_taken_out_counts_no_more(world, keys, provider):

@@ -1,10 +1,4 @@
-"""The one place that decides what a client may: its rights by the newest policies, and the catalog as it sees it.
-
-What a thread does for no call is the scheduler's own, and so is what says so (`Work.is_own`); a viewer reaches nothing
-but what is there to be looked at (`security.access`). Everything else is for a client, of whom nothing but his name may
-be known. While policies cannot be read, or are older than the catalog says,
-clients are refused: nobody guesses.
-"""
+"""The one place that decides what a client may see and change of tables: the catalog as it sees it."""
 
 from __future__ import annotations
 
@@ -16,23 +10,18 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, Views
 from ballista_py.coordinator.policies.changes import require_change, require_rows
+from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
-from ballista_py.partitions.policies import Action, Policies, Rights
+from ballista_py.partitions.policies import Action, Rights
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
-from ballista_py.principal import groups_of
-from ballista_py.runtime import Runtime
 from ballista_py.sql.barriers import barrier_of, shown_spec
 from ballista_py.sql.parse.changes import Change
 from ballista_py.sql.plan import Catalog
-from ballista_py.state.documents.policies import PoliciesDocument, PolicyShelf
-from ballista_py.work import current_work
 
-LOOK_MS = 1_000.0  # how old the policies are at most by which a statement is decided
-IDLE_LOOK_MS = 10_000.0  # between looks whether there are any, where the catalog knows of none
 MAX_CATALOGS = 64
-_COUNTS = ("rows", "bytes", "refresh_rows", "retention_rows")
+_COUNTS = ("rows", "bytes", "refresh_rows", "retention_rows", "partitions", "serving", "revision")
 
 
 @frozen
@@ -49,35 +38,22 @@ class _Seen:
 class Gate:
     """Decides for the client of this thread. Safe to share between threads; `engine` names types of columns."""
 
-    shelf: PolicyShelf
+    known: KnownPolicies
     engine: Engine
-    runtime: Runtime
-    on: bool = field(default=True, init=False)  # until it is known that there are none
-    _document: PoliciesDocument | None = field(default=None, init=False)
-    _looked_ms: float | None = field(default=None, init=False)
     _seen: OrderedDict[Any, _Seen] = field(factory=OrderedDict, init=False)
     _lock: Any = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._lock = self.runtime.lock()
+        self._lock = self.known.runtime.lock()
 
-    def tick(self) -> None:
-        """Look whether there are policies by now, whatever the catalog says."""
-        self._policies(0)
+    @property
+    def on(self) -> bool:
+        """Whether there may be policies."""
+        return self.known.on
 
     def rights(self, least: int = 0) -> Rights | None:
-        """What the client of this thread may; None: everything.
-
-        Raises what reading policies raises, and `DocumentOlder` or `DocumentLost` where they are below `least`.
-        """
-        work = current_work()
-        if work is None or work.is_own or work.is_viewer:
-            return None
-        policies = self._policies(least)
-        if policies is None:
-            return None
-        rights = policies.of(str(work.client), groups_of(work.client))
-        return None if rights.is_operator else rights
+        """See `KnownPolicies`."""
+        return self.known.rights(least)
 
     def seen(self, view: ClusterView) -> ClusterView:
         """The view as the client of this thread may know it. Raises as `rights`."""
@@ -129,19 +105,6 @@ class Gate:
             of_client=True,
         )
 
-    def _policies(self, least: int) -> Policies | None:
-        with self._lock:
-            now_ms, known = self.runtime.monotonic_ms(), self._document
-            every_ms = LOOK_MS if known is not None or least else IDLE_LOOK_MS
-            is_due = self._looked_ms is None or now_ms - self._looked_ms >= every_ms
-            if is_due or (0 if known is None else known.number) < least:
-                found = self.shelf.read(max(least, 0 if known is None else known.number))
-                # The same values stay the same object, by which what is seen is remembered.
-                self._document = known if found == known else found
-                self._looked_ms = now_ms
-                self.on = self._document is not None
-            return self._document.policies if self._document is not None and self._document.on else None
-
     def shown(self, rows: Iterable[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
         """Of rows about tables, which have their name under `key`, those that are the client's business.
 
@@ -156,6 +119,10 @@ class Gate:
             elif rights.may_anything(name) and not (rights.is_protected(name) and "partition" in row):
                 found.append(_without_counts(row) if rights.is_protected(name) else dict(row))
         return found
+
+    def sees_all(self) -> bool:
+        """Whether the client of this thread may know how statements are carried out. Raises as `rights`."""
+        return self.rights() is None
 
     def require_change(self, change: Change | None, whole: Views) -> None:
         """Raise `SqlError` unless the client of this thread may make the change. Raises as `rights`."""
@@ -172,6 +139,13 @@ class Gate:
             exists = table in view.catalog.tables or table in whole.refresh({table}).catalog.tables
             require_rows(rights, table, mode, exists=exists)
 
+    def require_beside(self, table: str) -> None:
+        """Raise `SqlError` unless the client of this thread may know how the table is split, and all of its rows."""
+        rights = self.rights()
+        if rights is not None:
+            rights.require("select", table)
+            rights.require_whole(table, "co-location")
+
     def require(self, action: Action, table: str) -> None:
         """Raise `SqlError` unless the action is granted to the client of this thread. Raises as `rights`."""
         rights = self.rights()
@@ -179,10 +153,8 @@ class Gate:
             rights.require(action, table)
 
     def require_operator(self, what: str) -> None:
-        """Raise `SqlError` for a client that is no operator."""
-        rights = self.rights()
-        if rights is not None:
-            rights.require_operator(what)
+        """See `KnownPolicies`."""
+        self.known.require_operator(what)
 
 
 def _without_counts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -240,7 +240,8 @@ class WriteService:
         Raises `ConfigError` for a name that is taken and a table with a source, and what `TableMaker.create` raises.
         """
         new.require_no_source()
-        self.door.require_rows(folded(new.name), "create")
+        beside = None if new.colocate_with is None else folded(new.colocate_with)
+        self.door.require_rows(folded(new.name), "create", beside)
         columns, said = plain(schema), orjson.dumps(new.to_json(), option=orjson.OPT_SORT_KEYS).decode()
         mine = self._token(token, made, again, "create_table", said, columns.to_string())
         with self._definition_turns.turn(said):

@@ -88,9 +88,6 @@ def run_change(
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
         connection = duckdb.connect(":memory:", config=config)
-        from ballista_py.sql.parse.identifiers import free_name
-
-        place = free_name("place", rows.schema.names)
         sources = {name: _Source(relation) for name, relation in ((table, rows), *others.items())}
         try:
             connection.execute(LOCKDOWN)
@@ -99,39 +96,53 @@ def run_change(
             try:
                 for name, source in sources.items():
                     _fill(connection, name, source.reader())
-                name = quoted(table)
-                for column in rows.schema:
-                    if (default := default_of(column)) is not None:
-                        connection.execute(
-                            f"alter table {name} alter {quoted(column.name)} set default ({default}\n)"
-                        )
-                if key:
-                    connection.execute(f"alter table {name} add primary key ({', '.join(map(quoted, key))})")
-                connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
-                done = connection.execute(sql)  # as a relation its columns would get other names (`v`, `v_1`)
-                kinds = [str(column[1]) for column in done.description or ()]
-                returned = done.to_arrow_table() if returning else None
-                if returned is not None:
-                    _check_values(returned, kinds)
-                affected = _count(done) if returned is None else returned.num_rows
-                gone = connection.sql(
-                    f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
-                )
-                come = connection.sql(f"select rowid as {place}, * from {name} except from {_BEFORE}")
-                changed = Changed(
-                    affected,
-                    gone.to_arrow_table()[place].combine_chunks(),
-                    come.to_arrow_table().drop_columns([place]),
-                    returned,
-                    connection,
-                    place,
-                )
+                _declare(connection, table, rows.schema, key)
+                changed = _changed(connection, sql, table, rows.schema, returning)
             except (duckdb.Error, OSError, pa.ArrowException) as error:
                 failed = next((source.error for source in sources.values() if source.error is not None), None)
                 raise failed or translate(error, sql) from None
             yield changed
         finally:
             connection.close()
+
+
+def _declare(connection: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema, key: Sequence[str]) -> None:
+    """Give a table that is filled what its declaration says beside names and types."""
+    for column in schema:
+        if (default := default_of(column)) is not None:
+            connection.execute(
+                f"alter table {quoted(table)} alter {quoted(column.name)} set default ({default}\n)"
+            )
+    if key:
+        connection.execute(f"alter table {quoted(table)} add primary key ({', '.join(map(quoted, key))})")
+
+
+def _changed(
+    connection: duckdb.DuckDBPyConnection, sql: str, table: str, schema: pa.Schema, returning: bool
+) -> Changed:
+    """Run the statement over the filled tables, and compare the rows of the table before and after."""
+    from ballista_py.sql.parse.identifiers import free_name
+
+    name, place = quoted(table), free_name("place", schema.names)
+    connection.execute(f"create table {_BEFORE} as select rowid as {place}, * from {name}")
+    done = connection.execute(sql)  # as a relation its columns would get other names (`v`, `v_1`)
+    kinds = [str(column[1]) for column in done.description or ()]
+    returned = done.to_arrow_table() if returning else None
+    if returned is not None:
+        _check_values(returned, kinds)
+    affected = _count(done) if returned is None else returned.num_rows
+    gone = connection.sql(
+        f"select {place} from (from {_BEFORE} except select rowid, * from {name}) order by {place}"
+    )
+    come = connection.sql(f"select rowid as {place}, * from {name} except from {_BEFORE}")
+    return Changed(
+        affected,
+        gone.to_arrow_table()[place].combine_chunks(),
+        come.to_arrow_table().drop_columns([place]),
+        returned,
+        connection,
+        place,
+    )
 
 
 def _check_values(rows: pa.Table, kinds: Sequence[str]) -> None:

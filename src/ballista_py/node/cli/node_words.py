@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any, get_origin, get_type_hints
 
 from attrs import frozen
@@ -17,8 +18,9 @@ from ballista_py.node.cli.store_words import store_options
 from ballista_py.node.config import NodeConfig, load_config
 
 _COMPLETION = "_BALLISTA_PY_COMPLETE"
+AND = "--and"  # between the words of several nodes of one process
 OPTIONS = {
-    "role": "scheduler or executor",
+    "role": "scheduler, executor, or both in one process",
     "node_id": "unique in the cluster; kept over restarts",
     "state_location": "URL of the cluster's documents",
     "store_option": "name=value of the store's client, as region=eu-west-1; '@NAME' reads a variable; may be repeated",
@@ -114,6 +116,16 @@ def read_plainly(words: Sequence[str], environment: Mapping[str, str] = os.envir
     except ConfigError:
         return None
     return NodeCall(config, None if parent is None else int(parent))
+
+
+def of_several(words: Sequence[str]) -> list[list[str]]:
+    """The words of each node, of those of a command line that may name several for one process.
+
+    >>> of_several(["node", "--role", "scheduler", "--and", "--role", "executor"])
+    [['node', '--role', 'scheduler'], ['node', '--role', 'executor']]
+    """
+    first, *others = [[*group] for is_and, group in groupby(words, AND.__eq__) if not is_and] or [[]]
+    return [first, *(["node", *one] for one in others)]
 
 
 def config_of(config: str | None, store_option: Sequence[str] | None, fields: Mapping[str, Any]) -> NodeConfig:

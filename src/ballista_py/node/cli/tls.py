@@ -10,6 +10,7 @@ from attrs import asdict
 
 from ballista_py.node.cli.choices import choice, command_group
 from ballista_py.node.cli.connecting import Json, print_json, print_table
+from ballista_py.node.config import NODE_ID, NodeRole
 from ballista_py.runtime import SystemRuntime
 from ballista_py.transport.security.certificates import CA_DAYS, NODE_DAYS, CertificateFolder
 from ballista_py.transport.security.credentials import Role
@@ -46,8 +47,8 @@ def add(
         str,
         typer.Option(
             help="what the node may be in the cluster",
-            parser=choice(*get_args(Role)),
-            metavar=f"[{'|'.join(get_args(Role))}]",
+            parser=choice(*get_args(NodeRole)),
+            metavar=f"[{'|'.join(get_args(NodeRole))}]",
         ),
     ],
     host: Annotated[
@@ -60,17 +61,20 @@ def add(
 ) -> None:
     """Make the certificate of a node, or renew it.
 
-    Running nodes pick a renewed one up by themselves.
+    Running nodes pick a renewed one up by themselves. With role both there are two, of the two nodes of that process.
     """
     made = _authority(folder)
-    found = made.add(node_id, cast(Role, role), host or [], days)
-    tls = made.tls(node_id)
+    nodes = {f"{node_id}-{one}": one for one in get_args(Role)} if role == "both" else {node_id: cast(Role, role)}
+    added = [made.add(name, one, host or [], days) for name, one in nodes.items()]
+    tls = made.tls(node_id if role != "both" else NODE_ID)
     if as_json:
         files = {"ca_file": tls.ca_file, "certificate_file": tls.certificate_file, "key_file": tls.key_file}
-        print_json({**asdict(found), **files, "removed_file": made.removed_file})
+        said = [{**asdict(found), **files, "removed_file": made.removed_file} for found in added]
+        print_json(said if role == "both" else said[0])
         return
-    print(f"certificate of the {role} '{node_id}' at {', '.join(found.names[1:])}")
-    print(f"valid until {found.not_after}; start the node with")
+    for found in added:
+        print(f"certificate of the {found.role} '{found.node_id}' at {', '.join(found.names[1:])}")
+    print(f"valid until {added[0].not_after}; start the node with")
     print(f"  --node-mtls-ca-certificate-file {tls.ca_file}")
     print(f"  --node-mtls-certificate-file {tls.certificate_file}")
     print(f"  --node-mtls-key-file {tls.key_file}")

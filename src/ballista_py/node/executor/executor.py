@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError
 from ballista_py.logs import log_event
@@ -39,6 +40,7 @@ from ballista_py.node.status.executor_metrics import observe_executor
 from ballista_py.node.status.memory_rows import memory_part, memory_row
 from ballista_py.owner.part_reads import PartReads
 from ballista_py.runtime import Runtime, SystemRuntime
+from ballista_py.state.documents.policies import PolicyShelf
 from ballista_py.state.members.executor_lease import ExecutorLease
 from ballista_py.storage.held.cache import FileCache
 from ballista_py.storage.held.seen import NOTE_EVERY_MS
@@ -62,6 +64,7 @@ FLIGHT_TICK_MS = 200
 SETTLE_TICK_MS = 2_000
 COMPACT_TICK_MS = 1_000
 CONTROL_WORKERS = 4
+POLICIES_TICK_MS = 10_000
 
 
 def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> RunningNode:
@@ -111,11 +114,15 @@ def start_executor(config: NodeConfig, runtime: Runtime | None = None) -> Runnin
             slots=LEGS_IN_ALL,
         )
         _start_loops(ground, links, partitions)
+        policies = KnownPolicies(PolicyShelf(ground.store, ground.runtime), ground.runtime)
+        ground.loop("policies", policies.tick, POLICIES_TICK_MS)
         ground.loop("grants", parts.tick, GRANTS_TICK_MS)
         ground.show(
             ready=links.lease.valid,
             status=lambda _client: {**_shown(control, cache, partitions), "reads": parts.shown()},
             parts=[memory_part(lambda: [memory_row(config.node_id, "executor", ground.metrics.text())])],
+            require_figures=partial(policies.require_operator, "to see all figures"),
+            require_look=partial(policies.require_operator, "to look at an executor"),
         )
         up.callback(links.lease.leave)
         info = links.lease.info

@@ -77,15 +77,18 @@ class Refreshed:
 
 @frozen(kw_only=True)
 class Dataset:
-    """A table, and how far its partitions are served; `failed` says by partition why not."""
+    """A table, and how far its partitions are served; `failed` says by partition why not.
+
+    How many partitions there are is not said of a table of which policies hide something.
+    """
 
     name: str
     distribution: str
     partition_by: list[str]
     group: str | None
     columns: list[Column]
-    partitions: int
-    serving: int
+    partitions: int | None
+    serving: int | None
     ready: bool
     failed: dict[str, str]
     refresh: Refreshed | None

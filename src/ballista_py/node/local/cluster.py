@@ -19,7 +19,7 @@ from ballista_py.coordinator.tables.definitions import TableMaker
 from ballista_py.coordinator.tables.embedded_spark import Source
 from ballista_py.errors import BallistaError, ConfigError, SourceError, TransportError, TryLater
 from ballista_py.node.config import EngineName
-from ballista_py.node.local.nodes import LocalNodes, app_files
+from ballista_py.node.local.nodes import LocalNodes, Processes, app_files
 from ballista_py.node.local.status_reader import read_status, told_ports
 from ballista_py.node.local.waiting import missing_after, not_applied, not_loaded, wait_until_copied
 from ballista_py.node.secrets_file import read_secrets
@@ -65,7 +65,8 @@ class LocalCluster:
     on the loopback interface. `ports` says by node which ports it was given. `app` is an application file that
     schedulers apply, or one for each by its name; the cluster has started when it is applied and its tables are
     served. `spark` says which Spark this process and schedulers use. The process of a node gets the environment of
-    this one, and what `node_environment` gives for its name. `token` is what this process shows to schedulers that ask
+    this one, and what `node_environment` gives for its name. With `processes="one"` all nodes are one process, which
+    takes a third of the memory, and start and end together. `token` is what this process shows to schedulers that ask
     for one.
 
     Raises `ConfigError` when the state location cannot be used or a node does not come up.
@@ -89,6 +90,7 @@ class LocalCluster:
         node_options: Mapping[str, str] | None = None,
         spark: SparkSettings | None = None,
         node_environment: Callable[[str], Mapping[str, str]] | None = None,
+        processes: Processes = "each",
         runtime: Runtime | None = None,
     ) -> None:
         if schedulers < 1 or executors < 0:
@@ -135,6 +137,7 @@ class LocalCluster:
             authority=self._certificates,
             environment=node_environment or (lambda _: {}),
             apps=app_files(app, schedulers),
+            processes=processes,
         )
         self.ports = self._nodes.ports
         secrets = read_secrets(options["secrets-file"]) if "secrets-file" in options else {}
@@ -166,8 +169,7 @@ class LocalCluster:
             else (node_id,)
         )
         before = self._tables.instances()
-        for name in names:
-            self._nodes.process(name).start()
+        names = self._nodes.start(names)
         try:
             self._nodes.wait_until_members(names, before, self._tables.instances, self._client_of, self._runtime)
             if applied and self._nodes.apps.keys() & {*names}:
@@ -216,7 +218,7 @@ class LocalCluster:
         self._remove_folder()
 
     def kill(self, node_id: str) -> None:
-        """`kill -9` one node."""
+        """`kill -9` the process of one node."""
         self._nodes.process(node_id).kill()
 
     def remove(self, node_id: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ballista_py.errors import ConfigError
+from ballista_py.node.cli.node_words import AND
 from ballista_py.node.config import EngineName
 from ballista_py.node.local.processes import NodeProcess, ReservedPorts
 from ballista_py.node.local.waiting import missing_after, not_members, still_starting
@@ -22,13 +23,15 @@ START_TIMEOUT_MS = 60_000
 MEMORY_PERCENT = 80  # of the machine, for the engines of all executors: each would take as much for itself
 STOP_TIMEOUT_S = 12.0
 ADVERTISE = "node-advertise-address"
+Processes = Literal["each", "one"]
 
 
 class LocalNodes:
     """`scheduler-1`, …, `executor-1`, …: each with ports, and with data and a log in `folder`, over restarts too.
 
     `options` are told to every node, `apps` are the application files of schedulers; `environment` has the variables of
-    each. With an `authority` each proves itself by a certificate.
+    each. With an `authority` each proves itself by a certificate. `processes` says whether each is a process, or all of
+    them are one.
     """
 
     def __init__(
@@ -44,7 +47,10 @@ class LocalNodes:
         authority: CertificateFolder | None,
         environment: Callable[[str], Mapping[str, str]],
         apps: Mapping[str, str] | None = None,
+        processes: Processes = "each",
     ) -> None:
+        if processes not in get_args(Processes):
+            raise ConfigError(f"processes: {processes!r} is neither 'each' nor 'one'")
         self._folder = folder
         self._environment = environment
         self._options = options
@@ -66,6 +72,8 @@ class LocalNodes:
         words += [word for address in control for word in ("--scheduler-address", address)]
         for number in range(executors):
             self._add("executor", number, {"data": next(given)}, words)
+        if processes == "one":
+            self.processes = dict.fromkeys(self.processes, self._together())
 
     def wait_until_members(
         self,
@@ -89,11 +97,19 @@ class LocalNodes:
         if absent:
             raise ConfigError(f"not ready after {START_TIMEOUT_MS / 1e3:.0f} s: {', '.join(absent)}")
 
+    def start(self, names: Collection[str]) -> tuple[str, ...]:
+        """Start the processes of these nodes, which must not run; the names of all nodes that they are."""
+        processes = _distinct(self.processes[name] for name in names)
+        for process in processes:
+            process.start()
+        return tuple(name for name, process in self.processes.items() if process in processes)
+
     def stop(self) -> None:
         """End every node and let go of the ports. Stopping twice is fine."""
-        for process in self.processes.values():
+        processes = _distinct(self.processes.values())
+        for process in processes:
             process.interrupt()  # all of them: there is nobody to hand anything over to
-        for process in self.processes.values():
+        for process in processes:
             process.join(STOP_TIMEOUT_S)
         self._reserved.close()
 
@@ -127,6 +143,14 @@ class LocalNodes:
         log, variables = self._folder / f"{node_id}.log", self._environment(node_id)
         self.processes[node_id] = NodeProcess(node_id, words, log, self._detached, variables)
 
+    def _together(self) -> NodeProcess:
+        """One process of all nodes."""
+        first, *others = self.processes.values()
+        words = [*first.arguments, *(word for one in others for word in (AND, *one.arguments[1:]))]
+        variables = {name: value for one in (first, *others) for name, value in one.environment.items()}
+        log = self._folder / "nodes.log"
+        return NodeProcess("all nodes", words, log, self._detached, variables, of_template=False)
+
     def _credentials(self, node_id: str, role: Role) -> list[str]:
         """The arguments by which a node proves itself, or is told that nobody does."""
         if self._authority is None:
@@ -139,6 +163,10 @@ class LocalNodes:
             *("--node-mtls-key-file", str(files.key_file)),
             *("--node-mtls-removed-file", str(self._authority.removed_file)),
         ]
+
+
+def _distinct(processes: Iterable[NodeProcess]) -> list[NodeProcess]:
+    return list({id(process): process for process in processes}.values())
 
 
 def _words(options: Mapping[str, str | int]) -> list[str]:

@@ -18,13 +18,13 @@ from ballista_py.node.local.forked import TEMPLATE, ForkedNode
 LOG_TAIL_LINES = 5
 
 
-@define
+@define(eq=False)
 class NodeProcess:
     """One node as a child process. Its log goes to a file of its own; a restart keeps ports and log.
 
     Its temporary files are kept beside the log, so that those of a killed node go when that folder goes. It inherits
     the variables of this process, with those of `environment` besides. One that is not `detached`, and has no variables
-    of its own, is a fork of a template (`forked.py`), which takes a fifth of a start.
+    of its own, is a fork of a template (`forked.py`), which takes a fifth of a start, if it is one `of_template`.
     """
 
     node_id: str
@@ -32,6 +32,7 @@ class NodeProcess:
     log_path: Path
     detached: bool = False
     environment: Mapping[str, str] = field(factory=dict)
+    of_template: bool = True
     _process: subprocess.Popen[bytes] | ForkedNode | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -39,7 +40,7 @@ class NodeProcess:
         assert not self.running, f"{self.node_id} is running"
         temporary = self.log_path.with_suffix(".tmp")
         temporary.mkdir(exist_ok=True)
-        if not self.detached and not self.environment:
+        if self.of_template and not self.detached and not self.environment:
             self._process = TEMPLATE.start(self.node_id, self.arguments, self.log_path, temporary)
             if self._process is not None:
                 return

@@ -36,15 +36,16 @@ def read_status(url: str, tls: Tls | None = None, token: Secret | None = None) -
 def told_ports(log: str, node_id: str) -> dict[str, str]:
     """The ports that a node said last in its log, of either form, that it listens at; nothing before it does.
 
-    >>> told_ports("2026-01-01T00:00:00.000Z INFO s1 ports http=1 metrics=2", "s1")
+    >>> told_ports("2026-01-01T00:00:00.000Z INFO s1 ports node=s1 http=1 metrics=2", "s1")
     {'http': '1', 'metrics': '2'}
     """
     for line in reversed(log.splitlines()):
         if line.startswith("{") and '"ports"' in line:
             with suppress(orjson.JSONDecodeError):
                 said = orjson.loads(line)
-                if said.get("event") == "ports":
+                if said.get("event") == "ports" and said.get("node") == node_id:
                     return {name: str(said[name]) for name in ("http", "metrics")}
-        if f" {node_id} ports " in line:
-            return dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if f" ports node={node_id} " in line:
+            said = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            return {name: said[name] for name in ("http", "metrics")}
     return {}

@@ -14,7 +14,6 @@ from ballista_py.node.scheduler.core import SchedulerCore
 from ballista_py.node.scheduler.runtime_rows import Histories, RuntimeRows
 from ballista_py.node.status.memory_rows import memory_part, memory_row
 from ballista_py.node.status.seen_tables import table_seen_by
-from ballista_py.node.status.seen_tasks import seen_by
 from ballista_py.state.members.control import NodeReport
 from ballista_py.work import current_client
 
@@ -97,7 +96,7 @@ class _PageRows:
             row["table_name"]: {**row, "cells": []} for row in sorted(first, key=lambda row: row["table_name"])
         }
         others = [row for row in rows if row["table_name"] not in shown]
-        totals = {name: sum(row.get(name, 0) for row in rows) for name in ("partitions", "serving")}
+        totals = {name: sum(row.get(name) or 0 for row in rows) for name in ("partitions", "serving")}
         count = 0
         for row in self._rows.partitions():
             table = shown.get(row["table_name"])
@@ -116,7 +115,7 @@ class _PageRows:
         """What the other schedulers do and did last. Raises `TransportError` naming those that do not say."""
         found = self.histories(self.core.membership.peers(), {})
         newest = sorted(found, key=lambda task: -task.started_at_ms)
-        return [asdict(seen_by(task, client)) for task in newest[:MAX_ELSEWHERE]]
+        return [asdict(task) for task in self.ground.tasks.shown_of(newest[:MAX_ELSEWHERE], client)]
 
     def own_jobs(self) -> list[dict[str, Any]]:
         """The last jobs of the client that looks."""
@@ -127,7 +126,12 @@ class _PageRows:
         own = {state: int(size) for (state,), size in self.ground.budget.shown().items()}
         config = self.ground.config
         rows: list[dict[str, Any]] = [
-            {"node_id": config.node_id, "role": config.role, "memory": own, "spill_bytes": self.ground.spilled()}
+            {
+                "node_id": config.node_id,
+                "role": config.node_role,
+                "memory": own,
+                "spill_bytes": self.ground.spilled(),
+            }
         ]
         asked = [one.executor for one in self.core.registry.newest()][:MAX_ASKED]
         reports = self.reports([executor.instance_id for executor in asked])

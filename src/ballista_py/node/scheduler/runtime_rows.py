@@ -12,7 +12,6 @@ from ballista_py.coordinator.jobs.service import JobService, job_row
 from ballista_py.coordinator.queries.runtime_tables import RuntimeTables, history_rows, jobs_rows
 from ballista_py.node.config import NodeConfig
 from ballista_py.node.scheduler.core import SchedulerCore, view_row
-from ballista_py.node.status.seen_tasks import seen_by
 from ballista_py.node.status.tasks import Tasks
 from ballista_py.state.documents.documents import SchedulerInfo
 from ballista_py.state.members.control import HeldPartitions, TaskRecord
@@ -143,7 +142,7 @@ def runtime_tables(
     def of_all() -> list[TaskRecord]:
         executors = {instance_id: executor_id for executor_id, instance_id in core.view().members}
         client = current_client()
-        return [*own(), *(seen_by(task, client) for task in histories(core.membership.peers(), executors))]
+        return [*own(), *tasks.shown_of(histories(core.membership.peers(), executors), client)]
 
     return RuntimeTables(
         {

@@ -16,6 +16,7 @@ from litestar.handlers import HTTPRouteHandler
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.cluster_view import ClientViews
 from ballista_py.coordinator.policies.gate import Gate
+from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
 from ballista_py.coordinator.queries.leg_opener import LegOpener, LegWatch
 from ballista_py.coordinator.queries.on_spark import SparkQueries
@@ -126,7 +127,7 @@ def start_scheduler(config: NodeConfig, runtime: Runtime | None = None) -> Runni
             ground.metrics,
         )
         up.callback(core.close)
-        core.seen = tools.gate.shown
+        core.seen, ground.tasks.sees_all = tools.gate.shown, tools.gate.sees_all
         core.join()
         up.callback(_leave, core.membership)
         _start_loops(ground, core, links)
@@ -237,7 +238,7 @@ def _tools(ground: Foundation) -> _Tools:
         pool=pool,
         spark=spark,
         legs=LegWatch(runtime, ground.metrics),
-        gate=Gate(PolicyShelf(ground.store, runtime), engine, runtime),
+        gate=Gate(KnownPolicies(PolicyShelf(ground.store, runtime), runtime), engine),
         run_all=run_all,
     )
 
@@ -357,7 +358,7 @@ def _services(
         figures=ground.metrics,
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
-    ground.loop("policies", tools.gate.tick, POLICIES_TICK_MS)
+    ground.loop("policies", tools.gate.known.tick, POLICIES_TICK_MS)
     writes = ObservedWrites(
         catalogs,
         ground.store,

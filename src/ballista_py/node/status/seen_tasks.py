@@ -81,4 +81,4 @@ def _hidden(found: re.Match[str]) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else '"?"'  # a column without a name is called after its expression
 
 
-__all__ = ["VIEWER", "may_see_plan", "plan_seen_by", "seen_by"]
+__all__ = ["VIEWER", "WRITTEN", "may_see_plan", "plan_seen_by", "seen_by"]

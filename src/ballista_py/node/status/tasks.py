@@ -22,7 +22,7 @@ from attrs import define, field
 
 from ballista_py.errors import BallistaError, TransportError, to_wire
 from ballista_py.logs import log_event
-from ballista_py.node.status.seen_tasks import may_see_plan, plan_seen_by, seen_by
+from ballista_py.node.status.seen_tasks import VIEWER, WRITTEN, may_see_plan, plan_seen_by, seen_by
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.state.members.control import TaskRecord
@@ -183,7 +183,9 @@ class Task:
 class Tasks:
     """The tasks of the node `node_id`, and the last `MAX_REMEMBERED` that ended. Thread-safe.
 
-    `ended` is told of every task that ends. Each is a span of the `tracer`, a part of what its thread works in, or else
+    `sees_all` says whether the client of this thread may know how what it sends is carried out, and what others send:
+    by the number of legs alone it could ask for values in rows that are hidden from it. `ended` is told of every task
+    that ends. Each is a span of the `tracer`, a part of what its thread works in, or else
     of what its caller said.
     """
 
@@ -191,6 +193,7 @@ class Tasks:
     runtime: Runtime
     ended: Observer = field(default=lambda _record: None)
     tracer: Tracer | None = None
+    sees_all: Callable[[], bool] = lambda: True
     _running: dict[int, Task] = field(factory=dict, init=False)
     _remembered: deque[TaskRecord] = field(init=False)
     _plans: Remembered[bytes] = field(init=False)
@@ -267,13 +270,21 @@ class Tasks:
 
     def seen(self, limit: int, client: str | None) -> tuple[TaskRecord, ...]:
         """What runs now and what ended last, newest first, as `seen_by` that client, or a `VIEWER`."""
-        return tuple(seen_by(task, client) for task in self.last(limit))
+        return self.shown_of(self.last(limit), client)
+
+    def shown_of(self, tasks: Iterable[TaskRecord], client: str | None) -> tuple[TaskRecord, ...]:
+        """Of tasks of any node those that this client, or a `VIEWER`, may see, as `seen_by` them."""
+        if client is not VIEWER and not self.sees_all():
+            tasks = (task for task in tasks if task.user == client and task.kind in WRITTEN)
+        return tuple(seen_by(task, client) for task in tasks)
 
     def plan_of(self, task_id: str, client: str | None) -> Mapping[str, Any] | None:
         """How a task runs, or one of the last that ended ran, as that `client` or a `VIEWER` may see it.
 
         None if nobody knows that (any more), or he may not see it.
         """
+        if client is not VIEWER and not self.sees_all():
+            return None
         with self._lock:
             running = next((task for task in self._running.values() if task.task_id == task_id), None)
         if running is not None and running.plan is not None:
@@ -288,7 +299,8 @@ class Tasks:
 
     def has_plan(self, task: TaskRecord, client: str | None) -> bool:
         """Whether `plan_of` would tell how one that has ended, as it was `seen` by no one yet, ran."""
-        return task.task_id in self._plans and may_see_plan(task.user, task.job_id, client)
+        is_told = client is VIEWER or self.sees_all()
+        return is_told and task.task_id in self._plans and may_see_plan(task.user, task.job_id, client)
 
     def plans(self) -> dict[str, Mapping[str, Any]]:
         """How those tasks run that run now, by their ids."""

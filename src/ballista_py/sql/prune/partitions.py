@@ -104,8 +104,9 @@ class Pruner:
     def _values(self, node: Expr, constants: list[Expr], keep_null: bool = False) -> Constraints:
         found: Constraints = {}
         for position, key in self._keys_of(node):
+            kind = key.column_type  # found anew each time it is asked for
             try:
-                values = [constant(item, key.column_type) for item in constants]
+                values = [constant(item, kind) for item in constants]
                 kept = [value for value in values if value is not None or keep_null]
                 found[position] = self._key_values(key, kept)
             except (InexactError, *_NOT_OF_THE_TYPE):

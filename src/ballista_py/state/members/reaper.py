@@ -3,6 +3,10 @@
 The order is the safety: `cluster.json` is read first, the heartbeat documents second; a dead scheduler's heartbeat
 becomes a tombstone before anything follows from its death; one commit, guarded by what was read first, removes
 whom it may. Re-admitting an executor therefore meets its loss in `cluster.json`, and one of them wins.
+
+Each scheduler looks after those that follow it in the order of their ids, so that what all of them read grows as their
+number, not as its square. It looks at everybody only while it has not heard an executor itself for too long: to lose
+one takes the word of all.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from ballista_py.state.members.control import ExecutorInfo
 from ballista_py.state.members.liveness import Observer
 from ballista_py.state.members.membership import Membership
 from ballista_py.state.stores.store import ConditionalStore
+
+WATCHED = 3  # schedulers that one looks after: if all of them die at once, the next ones are looked after then
 
 
 @frozen(kw_only=True)
@@ -52,6 +58,17 @@ def silent_executors(
     )
 
 
+def following(names: Collection[str], own: str, count: int) -> tuple[str, ...]:
+    """The names that come after one's own, in their order and from the last on to the first; at most `count`.
+
+    >>> following(["s1", "s2", "s3", "s4"], "s3", 2)
+    ('s4', 's1')
+    """
+    ordered = sorted(set(names) - {own})
+    after = [name for name in ordered if name > own]
+    return tuple([*after, *ordered][:count])[: len(ordered)]
+
+
 class Reaper:
     """Removes dead members. Each scheduler runs one; several at once do no harm. Not for several threads."""
 
@@ -76,22 +93,34 @@ class Reaper:
         self._heartbeats = {k: state for k, state in self._heartbeats.items() if k[1] in cluster.schedulers}
         live: list[HeartbeatDocument] = []
         dead: list[SchedulerInfo] = []
-        in_doubt = False
-        for _, scheduler in sorted(cluster.schedulers.items()):
+        patience_ms = self._membership.patience_ms
+        own = self._membership.scheduler_id
+        sure = self._looked([cluster.schedulers[own]], live, dead)  # second
+        suspected = sure and bool(silent_executors(cluster, live, patience_ms))
+        others = following(cluster.schedulers, own, len(cluster.schedulers) if suspected else WATCHED)
+        sure = self._looked([cluster.schedulers[name] for name in others], live, dead) and sure
+        lost = silent_executors(cluster, live, patience_ms) if sure and suspected else ()
+        gone = self._remove(dead, lost, instance) if dead or lost else ()
+        names = {scheduler.scheduler_id for scheduler in dead}
+        kept = tuple(sorted(cluster.schedulers.keys() - names))
+        return ReapReport(evicted=tuple(sorted(names)), kept=kept, lost=gone)
+
+    def _looked(
+        self, schedulers: Collection[SchedulerInfo], live: list[HeartbeatDocument], dead: list[SchedulerInfo]
+    ) -> bool:
+        """Look at each, and put down what became of it; whether that is known of all."""
+        sure = True
+        for scheduler in schedulers:
             try:
-                heard = self._look(scheduler)  # second
+                heard = self._look(scheduler)
             except (StoreUnavailable, OutcomeUnknown, RetriesExhausted):
-                in_doubt = True
+                sure = False
                 continue
             if heard is None:
                 dead.append(scheduler)
             else:
                 live.append(heard)
-        lost = () if in_doubt else silent_executors(cluster, live, self._membership.patience_ms)
-        gone = self._remove(dead, lost, instance) if dead or lost else ()
-        names = {scheduler.scheduler_id for scheduler in dead}
-        kept = tuple(sorted(cluster.schedulers.keys() - names))
-        return ReapReport(evicted=tuple(sorted(names)), kept=kept, lost=gone)
+        return sure
 
     def _look(self, scheduler: SchedulerInfo) -> HeartbeatDocument | None:
         """The newest heartbeat of a live scheduler, or None for one that can never beat again."""

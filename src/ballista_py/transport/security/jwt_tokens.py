@@ -7,8 +7,9 @@ algorithm is taken but the ones that were allowed, all of which sign with a key 
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -97,12 +98,15 @@ class JwtTokens:
     def verify(self, token: str) -> Principal:
         """The client with its groups. Raises `Unauthenticated`, which says what is wrong and repeats nothing."""
         import jwt
+        from jwt.utils import base64url_decode
 
         if len(token) > MAX_TOKEN_CHARS or token.count(".") != 2:
             raise Unauthenticated("the token is not valid: it is no JSON Web Token")
         try:
+            for part in token.split(".")[:2]:
+                json.loads(base64url_decode(part), object_pairs_hook=_each_once)
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, ValueError, RecursionError):
             raise Unauthenticated("the token is not valid: it is no JSON Web Token") from None
         algorithm, kid = header.get("alg"), header.get("kid", "")
         if algorithm not in self.settings.algorithms:
@@ -247,6 +251,15 @@ class _Key:
     kind: str
     algorithm: str | None
     curve: str
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. Raises `Unauthenticated` for a name that is there twice: of two readers each might believe another
+    one of its values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Unauthenticated("the token is not valid: it says something twice")
+    return found
 
 
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}

@@ -97,7 +97,7 @@ function fill(item, table, place, colours) {
   const [head, trouble, refreshes, grid] = item.children;
   const [name, badge, facts, refresh] = head.children;
   say(name, table.table_name);
-  say(badge, `${count(table.serving)}/${count(table.partitions)}`);
+  say(badge, table.partitions === null ? "" : `${count(table.serving)}/${count(table.partitions)}`);
   mark(badge, "class", `badge ${table.ready ? "ok" : "bad"}`);
   mark(badge, "title", `${table.serving} of ${some(table.partitions, "partition")} served`);
   const keys = table.partition_by?.length ? table.partition_by.join(", ") : table.distribution;
