@@ -124,14 +124,8 @@ def planning(files: int) -> None:
             scan = table.scan(row_filter=text) if text != "true" else table.scan()
             count = len(list(scan.plan_files()))
             assert count == len(snapshot.files(ours))
-<<<<<<< HEAD
-            medians = interleaved(
-                {"pyiceberg": lambda s=scan: list(s.plan_files()), "ballista": lambda o=ours: snapshot.files(o)},
-                rounds=3,
-=======
             medians = processor_times(
                 {"pyiceberg": partial(planned, scan), "ballista": partial(snapshot.files, ours)}
->>>>>>> 53a1e39c46df4eded88b856c51dc1885d45108fb
             )
             show(f"planning {files:,} files, {name}: {count:,} are read", medians, files, "pyiceberg")
             ratio = medians["ballista"] / medians["pyiceberg"]
@@ -205,13 +199,7 @@ def main() -> None:
         start = time.perf_counter()
         rows = read(given.read, given.folder, COLUMNS[given.columns])
         times.append(time.perf_counter() - start)
-<<<<<<< HEAD
-    print(
-        f"{rows:,} rows in {sorted(times)[1]:.2f} s; peak {peak_mb():.0f} MB, {peak_mb() - before:.0f} MB above its start"
-    )
-=======
     print(f"{rows:,} rows in {sorted(times)[1]:.2f} s; peak {peak_mb():.0f} MB ({before:.0f} at its start)")
->>>>>>> 53a1e39c46df4eded88b856c51dc1885d45108fb
 
 
 if __name__ == "__main__":

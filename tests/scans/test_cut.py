@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ballista_py.errors import InvalidData
 from ballista_py.scans.cut import OPEN_BYTES, cut, tasks_of
 from ballista_py.scans.storage_credentials import StorageCredentials
-from ballista_py.scans.task import FileSlice, PositionDeletes
+from ballista_py.scans.task import DeletionVector, FileSlice, PositionDeletes
 
 TARGET = 100
 
@@ -99,6 +99,13 @@ def test_pieces_of_one_file_that_come_together_read_its_deletes_once():
     files = [FileSlice(path="a", size=9, row_groups=(n,), deletes=deletes) for n in (2, 0)]
     ((piece,),) = cut(files, TARGET, {"a": [5, 5, 5]}, open_bytes=0)
     assert (piece.row_groups, piece.read_bytes, piece.cost) == ((0, 2), 10, 20)
+
+
+def test_a_file_costs_what_is_read_of_it_where_that_is_known_and_its_deletes():
+    deletes = (PositionDeletes(path="d", size=7), DeletionVector(kind="puffin", path="v", offset=100, length=3))
+    assert FileSlice(path="a", size=100).cost == 100
+    assert FileSlice(path="a", size=100, read_bytes=0).cost == 0
+    assert FileSlice(path="a", size=100, read_bytes=20, deletes=deletes).cost == 30
 
 
 def test_pieces_of_one_file_with_other_deletes_stay_apart():

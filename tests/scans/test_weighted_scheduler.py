@@ -92,6 +92,15 @@ def test_tasks_go_home_while_nobody_is_a_fifth_above_the_least_loaded():
     assert max(loads) <= 1.2 * min(loads) + 1
 
 
+@pytest.mark.parametrize(("busy", "goes"), [(119, "home"), (120, "other"), (0, "home")])
+def test_a_fifth_above_is_meant_with_the_task_at_either(busy, goes):
+    task = task_of(0, 100)
+    home = ["a", "b"][homes_of([task], ["a", "b"])[0]]
+    workers = [ScanWorker(id=name, running_bytes=busy if name == home else 83) for name in ("a", "b")]
+    ((found, _),) = [(name, own) for name, own in WeightedScheduler().assign([task], workers).items() if own]
+    assert (found == home) == (goes == "home")  # 219 and 220 beside 183: 219.6 is a fifth above
+
+
 def test_where_a_worker_comes_only_the_homes_that_it_takes_move():
     tasks = [task_of(number, 1) for number in range(2_000)]
     names = [f"executor-{number}" for number in range(5)]
@@ -112,7 +121,7 @@ def test_the_home_follows_the_largest_file_and_not_the_number():
     names = ["a", "b", "c", "d"]
     alone = task_of(1, 50, "s3://b/t/large")
     for number in range(5):
-        small = FileSlice(path=f"s3://b/t/{number}", size=2)
+        small = FileSlice(path=f"s3://b/t/z{number}", size=2)
         assert homes_of([evolve(alone, number=number, files=(small, large))], names) == homes_of([alone], names)
 
 

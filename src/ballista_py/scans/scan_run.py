@@ -80,6 +80,8 @@ class ScanRun:
       done last; in the end a second copy of a straggler.
     - An executor that missed a heartbeat is given nothing while there is a healthy one; one at which a task failed is
       given nothing until its next heartbeat, and the task goes elsewhere where there is an elsewhere.
+    - Where the rows of a task are too many to be kept aside its attempt can be `claimed`: they may be used as they
+      come then, no other attempt of the task counts or begins, and if it fails the scan has failed.
     - Of every attempt something must be said in the end: that it has finished or failed, or, by a time limit of
       whoever drives the run, that nobody knows what became of it, which is a failure, too.
     - When `error` is there the scan has failed: nothing is given any more.
@@ -100,6 +102,7 @@ class ScanRun:
         self._running: dict[int, ScanAttempt] = {}
         self._failed_at: dict[str, list[str]] = {}
         self._paces: list[float] = []  # milliseconds a byte, of attempts that counted; ascending
+        self._claimed: set[int] = set()
         self._next_id = 0
         given: Mapping[str, tuple[ScanTask, ...]] = {}
         if any(worker.health != "removed" for worker in workers):
@@ -140,8 +143,16 @@ class ScanRun:
 
     def next_look_ms(self) -> float | None:
         """When a task that runs now counts as a straggler: then those who have nothing to do ask again."""
-        alone = [one for one in self._running.values() if self._copies(one.task) == 1]
+        alone = [one for one in self._running.values() if self._may_be_copied(one)]
         return min((one.began_ms + self._patience_ms(one.task) for one in alone), default=None)
+
+    def claimed(self, attempt_id: int, now_ms: float) -> AttemptEnd:
+        """Rows of an attempt are to be used before it has ended. They count unless others do; it is still to end."""
+        attempt = self._running.get(attempt_id)
+        if attempt is None:
+            return AttemptEnd()
+        self._claimed.add(attempt_id)
+        return AttemptEnd(counts=True, cancel=self._overtaken(attempt, now_ms))
 
     def finished(self, attempt_id: int, now_ms: float) -> AttemptEnd:
         """An attempt has given all of its rows. They count unless others did, or it was given up before."""
@@ -150,11 +161,7 @@ class ScanRun:
             return AttemptEnd()
         self._learn(attempt, now_ms, counted=True)
         del self._open[attempt.task.name]
-        others = tuple(one for one in self._running.values() if one.task.name == attempt.task.name)
-        for one in others:
-            del self._running[one.id]
-            self._learn(one, now_ms, counted=False)
-        return AttemptEnd(counts=True, cancel=others)
+        return AttemptEnd(counts=True, cancel=self._overtaken(attempt, now_ms))
 
     def failed(self, attempt_id: int, reason: str, *, final: bool = False) -> AttemptEnd:
         """An attempt has failed, or nobody knows what became of it: it runs elsewhere, and if it ends yet, it is late.
@@ -168,6 +175,10 @@ class ScanRun:
         if final:
             return self._give_up(reason)
         name = attempt.task.name
+        if attempt_id in self._claimed:
+            return self._give_up(
+                f"scan task {name} has failed after rows of it were used, at {attempt.worker}: {reason}"
+            )
         self._at[attempt.worker].health = "removed"
         self._failed_at.setdefault(name, []).append(attempt.worker)
         if any(one.task.name == name for one in self._running.values()):
@@ -199,6 +210,15 @@ class ScanRun:
             if end.cancel or self.error is not None:
                 return end
         return AttemptEnd()
+
+    def _overtaken(self, attempt: ScanAttempt, now_ms: float) -> tuple[ScanAttempt, ...]:
+        """The other attempts of its task, which run no more."""
+        name, own = attempt.task.name, attempt.id
+        others = tuple(one for one in self._running.values() if one.task.name == name and one.id != own)
+        for one in others:
+            del self._running[one.id]
+            self._learn(one, now_ms, counted=False)
+        return others
 
     def _give_up(self, reason: str) -> AttemptEnd:
         self.error = reason
@@ -257,11 +277,12 @@ class ScanRun:
 
     def _copied_for(self, worker: str) -> Iterator[ScanAttempt]:
         for one in self._running.values():
-            if one.worker != worker and self._copies(one.task) == 1 and worker not in self._fled(one.task):
+            if one.worker != worker and self._may_be_copied(one) and worker not in self._fled(one.task):
                 yield one
 
-    def _copies(self, task: ScanTask) -> int:
-        return sum(one.task.name == task.name for one in self._running.values())
+    def _may_be_copied(self, attempt: ScanAttempt) -> bool:
+        copies = sum(one.task.name == attempt.task.name for one in self._running.values())
+        return copies == 1 and attempt.id not in self._claimed
 
     def _patience_ms(self, task: ScanTask) -> float:
         if not self._paces:

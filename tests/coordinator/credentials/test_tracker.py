@@ -174,17 +174,19 @@ def test_what_the_vendor_said_is_told_when_the_old_ones_have_run_out_and_it_is_a
 
 def test_a_vendor_that_takes_half_of_their_life_is_no_harm_and_one_that_takes_longer_is_told():
     clock = Hand()
-    vendor, tasks = Vendor(clock, slow_ms=4_000.0), {}
-    tracker = CredentialTracker(clock, taking(tasks))
+    vendor, tasks, sent = Vendor(clock, slow_ms=4_000.0), {}, []
+    tracker = CredentialTracker(clock, taking(tasks, lambda: sent.append(clock.now)))
     with tracker.lease(vendor, "anna", PLACE) as lease:
         tasks["f/0"] = Task(clock, lease)
         assert lease.credentials().valid_ms == 16_000
         scan(clock, tracker, vendor, tasks, lease, 60_000)
+        before = len(sent)
         vendor.slow_ms = 25_000.0  # what comes has expired on its way
         clock.now += 10_000
         tracker.tick()
         with pytest.raises(SourceUnavailable, match="have expired"):
             lease.credentials()
+        assert len(sent) == before  # nobody is told of those
 
 
 def test_a_process_that_was_paused_renews_at_once_when_it_goes_on():

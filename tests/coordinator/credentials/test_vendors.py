@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ import pytest
 from ballista_py.coordinator.credentials.assumed_role import AssumeRoleCredentials, session_name, session_policy
 from ballista_py.coordinator.credentials.rest_catalog import RestCatalogCredentials
 from ballista_py.coordinator.credentials.vendor import StaticCredentials, below
-from ballista_py.errors import ConfigError, SourceUnavailable, SourceUnfit
+from ballista_py.errors import ConfigError, MissingExtra, SourceUnavailable, SourceUnfit
 from ballista_py.logs import configure_logging
 from ballista_py.principal import Principal
 from ballista_py.runtime import SystemRuntime
@@ -155,6 +156,12 @@ def test_a_service_that_is_not_there_or_refuses_is_told_apart():
             with pytest.raises(SourceUnavailable, match="cannot be asked") as told:
                 role_at(url).vend(ANNA, "s3://lake/t")
             assert "token-of-anna" not in f"{told.value!r} {told.value.__cause__!r}"
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore.exceptions", None)
+    with pytest.raises(MissingExtra, match=r"ballista_py\[s3\]"):
+        role_at("http://127.0.0.1:9").vend(ANNA, "s3://lake/t")
 
 
 def test_signs_that_stand_for_others_in_a_policy_stand_for_themselves():

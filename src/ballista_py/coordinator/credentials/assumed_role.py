@@ -12,6 +12,7 @@ from attrs import define, field
 
 from ballista_py.coordinator.credentials.vendor import below, checked_values
 from ballista_py.errors import ConfigError, MissingExtra, SourceUnavailable, SourceUnfit
+from ballista_py.one_line import one_line
 from ballista_py.runtime import Runtime
 from ballista_py.scans.storage_credentials import StorageCredentials
 from ballista_py.secret import Secret
@@ -101,7 +102,7 @@ class AssumeRoleCredentials:
             }
             return found, int(given["Expiration"].timestamp() * 1e3)
         except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", "unknown"))[:64]
+            code = one_line(str(error.response.get("Error", {}).get("Code", "unknown")), 64)
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             if code in _BUSY or status >= 500:
                 raise SourceUnavailable(f"STS gives no credentials of {self.role_arn} now ({code})") from None
@@ -109,9 +110,7 @@ class AssumeRoleCredentials:
                 f"STS gives client '{client}' no credentials of {self.role_arn} ({code}): see the trust policy of the "
                 "role, and whether it allows so many seconds"
             ) from None
-        except (
-            Exception
-        ) as error:  # of the network, of what reads its answers, and of answers without what they need
+        except Exception as error:  # of the network, of what reads answers, of answers that lack something
             kind = type(error).__name__
             raise SourceUnavailable(f"STS cannot be asked for credentials of {self.role_arn} ({kind})") from None
 
