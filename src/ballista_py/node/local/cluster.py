@@ -392,7 +392,7 @@ class LocalCluster:
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
         its rows and its key once a scheduler has copied them; `"changes": True` does it of Delta, Iceberg and Debezium.
         With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
-        they are answered once the database has them ("source") or the table shows them. `progress(done, total)` is told.
+        they are answered once the database has them ("source") or the table shows them. `progress(done, total)` is run.
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source that
         cannot be read, `SourceError` for one that cannot be followed."""
         if scan is not None:
