@@ -308,10 +308,11 @@ def test_globs_choose_files(tmp_path):
             lake(Path(path) if ":" not in path else path)
 
 
-def test_one_long_text_in_all_rows_does_not_take_memory_for_all_rows(tmp_path):
+@pytest.mark.parametrize("said", [True, False])  # by the file that the column is a dictionary
+def test_one_long_text_in_all_rows_does_not_take_memory_for_all_rows(tmp_path, said):
     count, text = 200_000, "x" * (1 << 20)
     coded = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
-    place = written(tmp_path / "a.parquet", pa.table({"s": coded, "n": range(count)}))
+    place = written(tmp_path / "a.parquet", pa.table({"s": coded, "n": range(count)}), store_schema=said)
     assert place.stat().st_size < 4 << 20
     before, most = pa.total_allocated_bytes(), 0
     found = task_rows(one_file(place, pa.schema([("s", pa.string()), ("n", pa.int64())])), LakeOpener())
