@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import fnmatch
 import os
 import random
 import shutil
@@ -27,6 +28,7 @@ from ballista_py.errors import (
     Unsupported,
 )
 from ballista_py.scans.task import FileSlice, PositionDeletes, ScanCondition, ScanTask
+from ballista_py.storage.lake.hive import split_glob
 from ballista_py.storage.lake.opening import LakeOpener
 from ballista_py.storage.lake.reading import task_rows
 from ballista_py.storage.lake.table import open_table
@@ -376,3 +378,24 @@ def test_batches_are_read_ahead_where_there_is_a_pool_and_what_is_left_is_closed
             list(task_rows(task, LakeOpener(pool=pool)))
     held = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     assert not [one for one in held if os.path.exists(one) and os.readlink(one).startswith(str(tmp_path))]
+
+
+@pytest.mark.timeout(60)  # it took hours
+def test_a_path_with_many_stars_is_looked_at_at_once():
+    _, pattern = split_glob("/d/" + "*a" * 100 + "b")
+    assert not pattern.fullmatch("/d/" + "a" * 5_000)
+    with pytest.raises(SourceUnfit, match="at most once"):
+        split_glob("/d/**/a/**/b")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_wildcards_mean_what_they_mean_in_shells(seed):
+    chance = random.Random(seed)
+    for _ in range(300):
+        pattern = "".join(
+            chance.choice(("a", "b", "*", "?", ".", "[ab]", "[!a]")) for _ in range(chance.randint(1, 6))
+        )
+        name = "".join(chance.choice("ab.") for _ in range(chance.randint(1, 7)))
+        _, found = split_glob(f"/d/{pattern}/x")
+        fits = name == pattern if found is None else found.fullmatch(f"/d/{name}/x") is not None
+        assert fits == fnmatch.fnmatchcase(name, pattern), (pattern, name)

@@ -38,7 +38,7 @@ def needs_of(sql: str, table: str, schema: pa.Schema, *, filtered: bool = True) 
     >>> schema = pa.schema([("id", pa.int64()), ("fare", pa.float64()), ("kind", pa.string())])
     >>> needs = needs_of("SELECT SUM(t.fare) AS s FROM trips AS t WHERE t.kind = 'a' AND t.id + 1 > 3", "trips", schema)
     >>> needs.columns, [(one.column, one.operator) for one in needs.filter]
-    (('id', 'fare', 'kind'), (('kind', '='),))
+    (('id', 'fare', 'kind'), [('kind', '=')])
     """
     tree = parsed_one(sql, "duckdb")
     columns = _columns(tree, table, schema)

@@ -19,7 +19,8 @@ _WILD = re.compile(r"[*?\[]")
 def split_glob(path: str) -> tuple[str, re.Pattern[str] | None]:
     """The folder before the first part of a path with a wildcard, and what the paths of files match; None for all.
 
-    `*`, `?` and `[…]` stand for characters of one part, `**` for any number of parts.
+    `*`, `?` and `[…]` stand for characters of one part, `**` for any number of parts; it is there at most once, so that
+    no path takes more than its length, squared, to be looked at. Raises `SourceUnfit` for another one.
 
     >>> folder, pattern = split_glob("/d/*/x?.parquet")
     >>> folder, bool(pattern.fullmatch("/d/a/x1.parquet")), bool(pattern.fullmatch("/d/a/b/x1.parquet"))
@@ -29,6 +30,8 @@ def split_glob(path: str) -> tuple[str, re.Pattern[str] | None]:
     wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
     if wild is None:
         return path, None
+    if parts.count("**") > 1:
+        raise SourceUnfit("a path has '**' at most once: it stands for any number of folders")
     text = "".join("(?:[^/]+/)*" if part == "**" else _of_part(part) + "/" for part in parts[wild:])
     text = text + "[^/]+" if parts[-1] == "**" else text.removesuffix("/")
     folder = "/".join(parts[:wild])
@@ -36,17 +39,24 @@ def split_glob(path: str) -> tuple[str, re.Pattern[str] | None]:
 
 
 def _of_part(part: str) -> str:
-    found, at = "", 0
+    """One part of a path: what stands between two stars is looked for once, where it is first (`(?>…)`)."""
+    pieces = [""]
+    at = 0
     while at < len(part):
         stop = part.find("]", at + 1)
-        if part[at] == "[" and stop > at + 1:
+        if part[at] == "*":
+            pieces.append("")
+        elif part[at] == "[" and stop > at + 1:
             inner = part[at + 1 : stop].replace("\\", "\\\\").replace("[", "\\[")
-            found += "[" + ("^" + inner[1:] if inner[0] in "!^" else inner) + "]"
-            at = stop + 1
+            pieces[-1] += "[" + ("^" + inner[1:] if inner[0] in "!^" else inner) + "]"
+            at = stop
         else:
-            found += {"*": "[^/]*", "?": "[^/]"}.get(part[at], re.escape(part[at]))
-            at += 1
-    return found
+            pieces[-1] += "[^/]" if part[at] == "?" else re.escape(part[at])
+        at += 1
+    first, *middle, last = pieces if len(pieces) > 1 else [pieces[0], ""]
+    if len(pieces) == 1:
+        return first
+    return first + "".join(f"(?>[^/]*?{piece})" for piece in middle if piece) + f"[^/]*{last}"
 
 
 def keys_of(path: str, root: str, there: str) -> dict[str, str | None]:
