@@ -51,7 +51,8 @@ def patterns_of(path):
 # Patterns that are put together, each looked at: of constants of the module, or of words that were escaped.
 PUT_TOGETHER = {
     "coordinator/queries/plan_cache.py": 1,  # the name of a table, escaped
-    "engines/duckdb/errors.py": 2,
+    "engines/duckdb/broken_database.py": 1,
+    "engines/duckdb/errors.py": 3,
     "node/app_values.py": 2,
     "node/status/tasks.py": 1,
     "spark/elsewhere.py": 2,  # names of hosts
@@ -68,6 +69,7 @@ PUT_TOGETHER = {
     "sql/parse/table_names.py": 1,
     "sql/plan_template.py": 1,  # marks of ours, escaped
     "storage/held/cache_folder.py": 1,
+    "storage/lake/hive.py": 1,  # a path with wildcards, each looked at once
     "testing/sql/dialect_expressions.py": 1,
     "transport/flight_sql/status.py": 1,
 }

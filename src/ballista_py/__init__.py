@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     )
     from ballista_py.agents.write_job import WriteJob, WriteReceipt, WriteTask, write_job
     from ballista_py.coordinator.changes.source import ChangeBatch, ChangeSource, SourceLag
+    from ballista_py.coordinator.credentials.assumed_role import AssumeRoleCredentials
+    from ballista_py.coordinator.credentials.rest_catalog import RestCatalogCredentials
+    from ballista_py.coordinator.credentials.vendor import CredentialVendor, StaticCredentials
     from ballista_py.errors import BallistaError
     from ballista_py.node.local.cluster import LocalCluster
     from ballista_py.partitions.assignment.assigner import AssignmentPlan, Executor, PartitionAssigner
@@ -31,12 +34,23 @@ if TYPE_CHECKING:
     from ballista_py.partitions.policies import ColumnMask, Masked, Policies, Rights, RowFilter, TableGrant
     from ballista_py.partitions.refresh import Refresh, Retention
     from ballista_py.partitions.router import PartitionRouter, RoutedBatch
+    from ballista_py.partitions.scanned_table import ScannedTable
     from ballista_py.partitions.set_cover import SetCoverSelector
     from ballista_py.partitions.spec import PartitionSpec
     from ballista_py.partitions.sql_view import SqlView
     from ballista_py.partitions.table import TableSpec
     from ballista_py.principal import Principal
     from ballista_py.runtime import Condition, Runtime, SystemRuntime
+    from ballista_py.scans.storage_credentials import StorageCredentials
+    from ballista_py.scans.task import (
+        DeletionVector,
+        EqualityDeletes,
+        FileSlice,
+        PositionDeletes,
+        ScanCondition,
+        ScanTask,
+    )
+    from ballista_py.scans.weighted_scheduler import ScanWorker, WeightedScheduler
     from ballista_py.secret import Secret
     from ballista_py.spark.bucket import register_bucket
     from ballista_py.spark.elsewhere import SparkSettings, TaskStore
@@ -81,6 +95,9 @@ __version__ = "0.1.0"
 # Loaded at first use, so that `import ballista_py` stays fast and needs no extra.
 _HOMES = {
     "coordinator.changes.source": ("ChangeBatch", "ChangeSource", "SourceLag"),
+    "coordinator.credentials.vendor": ("CredentialVendor", "StaticCredentials"),
+    "coordinator.credentials.assumed_role": ("AssumeRoleCredentials",),
+    "coordinator.credentials.rest_catalog": ("RestCatalogCredentials",),
     "errors": ("BallistaError",),
     "node.local.cluster": ("LocalCluster",),
     "partitions.assignment.assigner": ("AssignmentPlan", "Executor", "PartitionAssigner"),
@@ -95,10 +112,21 @@ _HOMES = {
     "partitions.router": ("PartitionRouter", "RoutedBatch"),
     "partitions.set_cover": ("SetCoverSelector",),
     "partitions.spec": ("PartitionSpec",),
+    "partitions.scanned_table": ("ScannedTable",),
     "partitions.sql_view": ("SqlView",),
     "partitions.table": ("TableSpec",),
     "principal": ("Principal",),
     "runtime": ("Condition", "Runtime", "SystemRuntime"),
+    "scans.task": (
+        "DeletionVector",
+        "EqualityDeletes",
+        "FileSlice",
+        "PositionDeletes",
+        "ScanCondition",
+        "ScanTask",
+    ),
+    "scans.storage_credentials": ("StorageCredentials",),
+    "scans.weighted_scheduler": ("ScanWorker", "WeightedScheduler"),
     "secret": ("Secret",),
     "spark.bucket": ("register_bucket",),
     "spark.elsewhere": ("SparkSettings", "TaskStore"),
@@ -162,6 +190,7 @@ __all__ = [
     "AppliedApp",
     "AppliedToken",
     "AssignmentPlan",
+    "AssumeRoleCredentials",
     "Balance",
     "BallistaError",
     "BucketUDF",
@@ -175,11 +204,15 @@ __all__ = [
     "Commit",
     "Condition",
     "ConditionalStore",
+    "CredentialVendor",
     "DataFile",
+    "DeletionVector",
+    "EqualityDeletes",
     "Executor",
     "ExecutorInfo",
     "ExecutorLease",
     "ExecutorRegistry",
+    "FileSlice",
     "FormerName",
     "Grant",
     "GrantSink",
@@ -212,6 +245,7 @@ __all__ = [
     "PoliciesDocument",
     "PoliciesMark",
     "PolicyShelf",
+    "PositionDeletes",
     "Prepared",
     "Principal",
     "Promise",
@@ -226,6 +260,7 @@ __all__ = [
     "Reconciler",
     "Refresh",
     "Refusal",
+    "RestCatalogCredentials",
     "Retention",
     "Retired",
     "Retry",
@@ -233,6 +268,10 @@ __all__ = [
     "RoutedBatch",
     "RowFilter",
     "Runtime",
+    "ScanCondition",
+    "ScanTask",
+    "ScanWorker",
+    "ScannedTable",
     "SchedulerInfo",
     "Secret",
     "SetCoverSelector",
@@ -244,7 +283,9 @@ __all__ = [
     "SparkPipeline",
     "SparkSettings",
     "SqlView",
+    "StaticCredentials",
     "StaticTokens",
+    "StorageCredentials",
     "StoreReport",
     "StoredObject",
     "SystemRuntime",
@@ -258,6 +299,7 @@ __all__ = [
     "TokenVerifier",
     "Versioned",
     "Watermark",
+    "WeightedScheduler",
     "WriteJob",
     "WriteReceipt",
     "WriteTask",

@@ -34,7 +34,7 @@ def test_nobody_waits_for_the_owners_of_a_table_that_was_dropped():
 
     def refresh(_words):
         looks.append(1)
-        return SimpleNamespace(catalog=SimpleNamespace(tables={"t": None} if len(looks) == 1 else {}))
+        return SimpleNamespace(catalog=SimpleNamespace(tables={"t": None} if len(looks) == 1 else {}), scanned={})
 
     growth = SimpleNamespace(reconcile_table=lambda *_names: None, table_is_served=lambda *_a, **_k: False)
     writes = TableWrites(SimpleNamespace(refresh=refresh), None, growth, None, None, SystemRuntime(), 60_000.0)
@@ -45,7 +45,7 @@ def test_nobody_waits_for_the_owners_of_a_table_that_was_dropped():
 
 
 def table_writes(tables, names):
-    view = SimpleNamespace(catalog=SimpleNamespace(tables=dict.fromkeys(names)), sql_views={})
+    view = SimpleNamespace(catalog=SimpleNamespace(tables=dict.fromkeys(names)), sql_views={}, scanned={})
     views = SimpleNamespace(refresh=lambda _words: view)
     growth = SimpleNamespace(reconcile_table=lambda *_names: None)
     return TableWrites(views, tables, growth, None, None, SystemRuntime())

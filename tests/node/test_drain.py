@@ -66,7 +66,7 @@ class Executor:
 
     def __init__(self, clock) -> None:
         self.owned, self.ports, self.told = 3, (Port(), Port()), []
-        holder = SimpleNamespace(owned_partitions=lambda: range(self.owned))
+        holder = SimpleNamespace(owned_partitions=lambda: range(self.owned), ends=lambda: self.told.append("ends"))
         lease = SimpleNamespace(drain=lambda: self.told.append("drain"))
         self.drain = ExecutorDrain("e1", self.ports, lease, holder, lambda: self.told.append("poke"), clock)
 
@@ -103,7 +103,7 @@ def test_a_scheduler_is_gone_once_no_call_and_no_job_was_under_way_for_a_moment(
 def test_an_executor_that_goes_says_so_once_and_at_once(executor):
     for _ in range(2):
         assert not executor.drain()
-        assert executor.told == ["drain", "poke"]
+        assert executor.told == ["drain", "ends", "poke"]
 
 
 def test_an_executor_serves_for_as_long_as_its_partitions_move_and_then_refuses_at_every_port(executor, clock):

@@ -114,13 +114,16 @@ class Catalogs:
         """The view as last read; read now if there is none yet.
 
         The maps of tables whose partitions come with their rows are always the newest, of those that `words` may name:
-        by an older one a query would miss rows that were acknowledged. So are views that `words` may name.
+        by an older one a query would miss rows that were acknowledged. So are views and scanned tables that `words` may
+        name.
         """
         view = self._view
         if view is None:
             return self.refresh()
-        if words and view.named_views(words) and self._differs(CLUSTER_KEY, self._catalog_version):
-            return self.refresh(words)  # nothing but the catalog tells of another query of a view
+        told = bool(words) and (view.named_views(words or ()) or view.names_scanned(words or ()))
+        # Nothing but the catalog tells of another query of a view, or of another place of files.
+        if told and self._differs(CLUSTER_KEY, self._catalog_version):
+            return self.refresh(words)
         named = _among(view.catalog.tables, words)
         changed = [t.name for t in named if not t.is_piped and not t.spec.is_static and self._changed(t)]
         return self.refresh(changed) if changed else view
@@ -256,6 +259,7 @@ class Catalogs:
                 unusable=unusable,
                 formers=_formers(cluster),
                 sql_views=cluster.views,
+                scanned=cluster.scanned,
                 policies=0 if cluster.policies is None else cluster.policies.number,
             )
             return self._view

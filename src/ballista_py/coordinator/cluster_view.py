@@ -10,9 +10,10 @@ import pyarrow as pa
 from attrs import Factory, frozen
 
 from ballista_py.errors import BallistaError
+from ballista_py.partitions.scanned_table import AT, ScannedTable, scanned_name
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
-from ballista_py.sql.plan import Catalog
+from ballista_py.sql.plan import Catalog, QueryPlan
 
 _PLAIN = re.compile("[a-z_][a-z0-9_]*")  # a name that stands as it is in whatever names it
 
@@ -28,7 +29,8 @@ class ClusterView:
     `unusable` are tables that cannot be used because a document of theirs is lost or older than it was, and why.
     `dropped` are tables that are no more, each with the revision that its map has. `formers` are the folders of tables
     that had a name and have it no more, by name, the one that lost it last first. `sql_views` are the views that
-    statements can read. `policies` is the number of those that have to be known at least; 0: there are none.
+    statements can read, `scanned` the tables that are scanned where they lie. `policies` is the number of those that
+    have to be known at least; 0: there are none.
     """
 
     catalog: Catalog
@@ -40,6 +42,7 @@ class ClusterView:
     formers: Mapping[str, tuple[str, ...]] = Factory(dict)
     sql_views: Mapping[str, SqlView] = Factory(dict)
     policies: int = 0
+    scanned: Mapping[str, ScannedTable] = Factory(dict)
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
@@ -55,13 +58,33 @@ class ClusterView:
     def marks(self, words: Collection[str]) -> dict[str, str]:
         """What tells the tables and views among these names (in lower case) from what they were and will be."""
         tables = {name: table.mark for name, table in self.catalog.tables.items() if name in words}
+        if self.scanned:
+            tables |= {name: table.mark for name, table in self.scanned.items() if name in words}
         return {**tables, **{name: view.mark for name, view in self.named_views(words).items()}}
+
+    def names_scanned(self, words: Collection[str]) -> bool:
+        """Whether a table that is scanned where it lies, or a snapshot of one, is among these names."""
+        return bool(self.scanned) and any(word in self.scanned or AT in word for word in words)
 
     def schemas_before(self) -> dict[str, pa.Schema]:
         """The columns of tables by names that they had, as far as they are known: of each name those of the last."""
         tables = [*self.catalog.tables.values(), *(table for table, _ in self.dropped.values())]
         known = {table.folder: table.schema for table in tables}
         return {name: known[folders[0]] for name, folders in self.formers.items() if folders[0] in known}
+
+    def listed(self, lakes: Lakes | None) -> Mapping[str, TableSpec]:
+        """All tables that lists show, those too that are scanned where they lie."""
+        tables = self.catalog.tables
+        return tables if not self.scanned or lakes is None else {**tables, **lakes.listed(self)}
+
+    def kept(self, plan: QueryPlan) -> QueryPlan:
+        """The plan, if all that it reads is kept by the cluster. Raises `SqlError` for one of scanned tables: whoever
+        reads the partitions of others himself finds none of those."""
+        if self.catalog.scanned:
+            for fragment in plan.fragments:
+                for name in {table.table for table in fragment.tables} & self.catalog.scanned.keys():
+                    raise self.scanned[scanned_name(name)].refused("it is read by queries alone: send one")
+        return plan
 
     def require_usable(self, words: Collection[str]) -> None:
         """Raises why a table among these names (in lower case) cannot be used, if there is such a one."""
@@ -86,9 +109,19 @@ class Decides(Protocol):
     @property
     def on(self) -> bool: ...
     def seen(self, view: ClusterView) -> ClusterView: ...
+    def snapshot_shown(self, table: TableSpec, least: int) -> tuple[TableSpec, str | None]: ...
     def require_change(self, change: Any, whole: Views) -> None: ...
     def require_rows(self, table: str, mode: str, whole: Views) -> None: ...
     def require_beside(self, table: str) -> None: ...
+
+
+class Lakes(Protocol):
+    """What knows snapshots of scanned tables (`lake.snapshots.LakeSnapshots`)."""
+
+    def pinned(self, table: ScannedTable, version: str | None = None, timestamp: str | None = None) -> str: ...
+    def with_snapshots(self, view: ClusterView, names: Collection[str], gate: Decides | None) -> ClusterView: ...
+    def listed(self, view: ClusterView) -> Mapping[str, TableSpec]: ...
+    def described(self, table: ScannedTable) -> TableSpec: ...
 
 
 class ChangeDoor(Protocol):
@@ -115,16 +148,22 @@ class ClientViews:
 
     views: Views
     gate: Decides
+    lakes: Lakes | None = None
 
     def current(self, words: Collection[str] | None = None) -> ClusterView:
-        """See `Views`."""
-        view = self.views.current(words)
-        return self.gate.seen(view) if self.gate.on or view.policies else view
+        """See `Views`; with the snapshots among the words."""
+        return self._seen(self.views.current(words), words)
 
     def refresh(self, words: Collection[str] | None = None) -> ClusterView:
-        """See `Views`."""
-        view = self.views.refresh(words)
-        return self.gate.seen(view) if self.gate.on or view.policies else view
+        """See `Views`; with the snapshots among the words."""
+        return self._seen(self.views.refresh(words), words)
+
+    def _seen(self, view: ClusterView, words: Collection[str] | None) -> ClusterView:
+        decides = self.gate.on or bool(view.policies)
+        view = self.gate.seen(view) if decides else view
+        if not view.scanned or self.lakes is None or not any(AT in word for word in words or ()):
+            return view
+        return self.lakes.with_snapshots(view, words or (), self.gate if decides else None)
 
     def require_change(self, change: Any) -> None:
         """See `ChangeDoor`; `change` is what was read of a statement."""

@@ -33,6 +33,7 @@ from ballista_py.node.config_file import GivenValue, read_config_file
 from ballista_py.node.config_values import nearest
 from ballista_py.partitions.policies import ColumnMask, Policies, RowFilter, TableGrant
 from ballista_py.partitions.refresh import Refresh, Retention, duration_text
+from ballista_py.partitions.scanned_table import scan_of
 from ballista_py.partitions.table import folded
 from ballista_py.partitions.write_modes import WRITE_OPTIONS, require_write_mode
 from ballista_py.sql.parse.creates import FOLLOW_OPTIONS, follows_of
@@ -291,6 +292,7 @@ def _dataset(values: Mapping[str, Any], folder: Path) -> DeclaredDataset:
         description=values.get("description"),
         refresh=refresh,
         retention=retention,
+        scan=None if "scan" not in values else scan_of(values["scan"]),
         **writes,
     )
 

@@ -23,6 +23,7 @@ from ballista_py.node.config_values import check_endpoint, nearest, value_of
 from ballista_py.node.http.connections import HttpLimits
 from ballista_py.partitions.assignment.assigner import MAX_REPLICAS
 from ballista_py.partitions.table import FileFormatName, require_table_name
+from ballista_py.scans.cut import TARGET_BYTES
 from ballista_py.spark.elsewhere import SparkSettings
 from ballista_py.storage.held.cache import DEFAULT_MAX_BYTES
 from ballista_py.transport.security.connection_guard import ConnectionLimits
@@ -135,6 +136,10 @@ class NodeConfig:
     together, have no more than that either, and wait for room. A scheduler at which a statement runs on Spark has a
     JVM beside that, whose heap is `spark_memory_bytes`.
 
+    Clients may make tables of what lies below `lake_locations` (folders, `s3://bucket/prefix`, catalogs by their URI),
+    which is scanned where it lies; without any they make none. A task of such a scan reads at most `lake_task_bytes`
+    of files, or one row group; what is too little for two tasks a scheduler reads itself.
+
     With the role "both" one process is two nodes, the scheduler `{node_id}-scheduler` and the executor
     `{node_id}-executor`, with ports, folders and certificates (`{node_id}` in their paths) of their own: the executor
     connects to the scheduler, and has the next `http_port` and `metrics_port`. Both end when one of them does.
@@ -209,6 +214,8 @@ class NodeConfig:
     spark_remote: str | None = field(default=None, repr=False)
     otlp_metrics_table: str | None = field(default=None, validator=optional(_table_name))
     statement_timeout_ms: float | None = field(default=None, validator=optional(_positive))
+    lake_locations: tuple[str, ...] = ()
+    lake_task_bytes: int = field(default=TARGET_BYTES, validator=_positive)
     max_running_jobs: int = field(default=4, validator=_positive)
     max_queued_jobs: int = field(default=1_000, validator=_queue)
     max_job_result_bytes: int = field(default=16 << 30, validator=_positive)

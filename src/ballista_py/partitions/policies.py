@@ -12,6 +12,7 @@ from typing import Literal, TypeVar, get_args
 from attrs import frozen
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.scanned_table import scanned_name
 
 Action = Literal["select", "insert", "change", "create"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -149,4 +150,5 @@ class Rights:
 
 
 def _names(tables: Collection[str], table: str) -> bool:
-    return EVERY_TABLE in tables or table in tables
+    """Whether a table, or that of which it is a snapshot, is among those."""
+    return EVERY_TABLE in tables or scanned_name(table) in tables

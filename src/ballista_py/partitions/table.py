@@ -246,6 +246,11 @@ class TableSpec:
 
     @name.validator
     def _check_name(self, _attribute: object, name: str) -> None:
+        self.require_name(name)
+
+    @staticmethod
+    def require_name(name: str) -> None:
+        """Raise `ConfigError` unless a table of this kind may be called so."""
         require_table_name(name)
 
 

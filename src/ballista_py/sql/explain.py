@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ballista_py.partitions.scanned_table import AT
 from ballista_py.sql.plan import Fragment, FragmentTable, Leg, LegProgress, LegTable, QueryPlan
 
 Measured = Mapping[tuple[str, str], LegProgress]
@@ -47,11 +48,12 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTH
         lines.append(f"  sql: {fragment.sql}")
         own = [leg for leg in legs if leg.fragment == fragment.name]
         lines.append(f"  {len(own)} leg{'' if len(own) == 1 else 's'}")
-        for leg in own:
+        for leg in (one for one in own if not one.scans):
             parts = ", ".join(f"{t.table} {_ranges(t.partitions)}{_copies(t, leg)}" for t in leg.tables)
             ran = measured.get((fragment.name, leg.executor_id))
             gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
             lines.append(f"    {leg.executor_id}: {parts}{gave}")
+        lines += _tasks(fragment.name, own, measured)
     for one in plan.broadcasts:
         lines.append(
             f"broadcast {one.name}, about {one.estimated_bytes:,} bytes, from {', '.join(one.fragments or one.uses)}"
@@ -65,8 +67,8 @@ def explain_text(plan: QueryPlan, legs: Sequence[Leg], measured: Measured = NOTH
 def _leg(leg: Leg, measured: Measured) -> dict[str, Any]:
     ran = measured.get((leg.fragment, leg.executor_id))
     if ran is None:
-        return leg.to_json()
-    return {**leg.to_json(), "ran": {"rows": ran.rows, "bytes": ran.bytes, "took_ms": ran.took_ms}}
+        return leg.to_json(shown=True)
+    return {**leg.to_json(shown=True), "ran": {"rows": ran.rows, "bytes": ran.bytes, "took_ms": ran.took_ms}}
 
 
 def _fragment(fragment: Fragment, legs: Sequence[Leg], measured: Measured) -> dict[str, Any]:
@@ -91,6 +93,8 @@ def _fragment(fragment: Fragment, legs: Sequence[Leg], measured: Measured) -> di
 
 
 def _table_line(table: FragmentTable) -> str:
+    if AT in table.table:
+        return f"{table.table}: scanned where it lies"
     if table.whole:
         return f"{table.table}: replicated, read whole by each leg"
     by = f", pruned by {table.pruned_by}" if table.pruned_by else ""
@@ -102,6 +106,22 @@ def _copies(table: LegTable, leg: Leg) -> str:
     if not table.at_replicas:
         return ""
     return f" ({table.at_replicas} at replicas, at most {leg.max_replica_lag_ms:g} ms old)"
+
+
+def _tasks(fragment: str, legs: Sequence[Leg], measured: Measured) -> list[str]:
+    """The tasks of each executor, a line each."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for leg in legs:
+        for tasks in leg.scans.values():
+            found.setdefault(leg.executor_id, []).extend((len(task.files), task.cost) for task in tasks)
+    lines = []
+    for name, own in sorted(found.items()):
+        ran = measured.get((fragment, name))
+        gave = f" gave {ran.rows:,} rows, {ran.bytes:,} bytes in {ran.took_ms:.0f} ms" if ran else ""
+        files, size = sum(count for count, _ in own), sum(cost for _, cost in own)
+        shown = f"{len(own)} task{'' if len(own) == 1 else 's'} of {files} file{'' if files == 1 else 's'}"
+        lines.append(f"    {name or 'this scheduler'}: {shown}, {size:,} bytes{gave}")
+    return lines
 
 
 def _ranges(partitions: Sequence[int]) -> str:

@@ -18,9 +18,12 @@ from attrs import evolve
 from ballista_py.errors import PartitionsUnassigned
 from ballista_py.partitions.map import NOBODY, Owner, PartitionMap
 from ballista_py.partitions.set_cover import SetCoverSelector, unassigned
+from ballista_py.scans.task import ScanTask
 from ballista_py.sql.barriers import barred
 from ballista_py.sql.plan import Catalog, Fragment, FragmentTable, Leg, LegTable, QueryPlan
 
+AT_SCHEDULER = ""
+"""Stands for an executor where the scheduler runs a leg itself."""
 Slots = npt.NDArray[np.int64]
 """One row per partition value, one column per table: the table's partition of that value, or -1."""
 
@@ -37,7 +40,33 @@ def legs_of(
     Raises `PartitionsUnassigned`, naming some of the partitions, if a needed one has no live owner.
     """
     members = frozenset(live)
-    return tuple(leg for fragment in plan.fragments for leg in _legs_of(fragment, catalog, members, owners_only))
+    kept = (fragment for fragment in plan.fragments if not scanned_by(fragment, catalog))
+    return tuple(leg for fragment in kept for leg in _legs_of(fragment, catalog, members, owners_only))
+
+
+def scanned_by(fragment: Fragment, catalog: Catalog) -> tuple[str, ...]:
+    """The tables of a fragment that are scanned where they lie: its legs are made of tasks, by whoever knows these."""
+    return tuple(t.table for t in fragment.tables if t.table in catalog.scanned) if catalog.scanned else ()
+
+
+def legs_of_tasks(
+    fragment: Fragment, catalog: Catalog, tasks: Sequence[tuple[str, Mapping[str, tuple[ScanTask, ...]]]]
+) -> tuple[Leg, ...]:
+    """One leg for each of these executors (`AT_SCHEDULER`: none of them) with its tasks, by table.
+
+    Replicated tables are read beside them. Raises `PartitionsUnassigned` if one of those has no owner.
+    """
+    whole = [table for table in fragment.tables if table.whole]
+    if not all(_is_assigned(table, catalog) for table in whole):
+        raise unassigned([partition for table in whole for partition in table.partitions])
+    names = [name for name, _ in tasks]
+    tables = [[_meant(leg, catalog) for leg in _whole_table(one, names, catalog.maps[one.table])] for one in whole]
+    read = list(zip(*tables, strict=True)) if tables else [()] * len(names)
+    sql = _barred(fragment, catalog)
+    return tuple(
+        Leg(fragment=fragment.name, executor_id=name, sql=sql, tables=beside, scans=scans)
+        for (name, scans), beside in zip(tasks, read, strict=True)
+    )
 
 
 def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[Owner]) -> tuple[Leg, ...]:
@@ -46,6 +75,9 @@ def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[O
     Raises `PartitionsUnassigned` where one of the partitions has no copy there.
     """
     (fragment,) = (one for one in plan.fragments if one.name == failed.fragment)
+    if failed.scans:
+        others = sorted(name for name, _ in live if name != failed.executor_id)
+        return () if not others else (moved_leg(failed, fragment, catalog, others[0]),)
     read = {table.table: table for table in failed.tables}
     rest = tuple(
         table if table.whole else evolve(table, partitions=read[table.table].partitions)
@@ -62,15 +94,27 @@ def copies_of(failed: Leg, plan: QueryPlan, catalog: Catalog, live: Collection[O
     )
 
 
+def moved_leg(leg: Leg, fragment: Fragment, catalog: Catalog, executor_id: str) -> Leg:
+    """The leg of tasks at another executor, as of the same moment."""
+    (made,) = legs_of_tasks(fragment, catalog, [(executor_id, leg.scans)])
+    read = {table.table: table.sequence for table in leg.tables}
+    tables = tuple(evolve(table, sequence=read[table.table]) for table in made.tables)
+    return evolve(leg, executor_id=executor_id, tables=tables)
+
+
+def _barred(fragment: Fragment, catalog: Catalog) -> str:
+    if not catalog.barriers:
+        return fragment.sql
+    return barred(fragment.sql, [table.table for table in fragment.tables], catalog)
+
+
 def _legs_of(fragment: Fragment, catalog: Catalog, live: frozenset[Owner], owners_only: bool) -> list[Leg]:
     if any(len(table.partitions) != table.total for table in fragment.tables if not table.whole):
         parts = _parts_of(fragment, catalog, live, owners_only)
     else:  # what a fragment over all partitions is cut into follows from the catalog
         key = tuple((table.table, table.whole) for table in fragment.tables), live, owners_only
         parts = catalog.once("legs", key, lambda: _parts_of(fragment, catalog, live, owners_only))
-    sql = (
-        fragment.sql if not catalog.barriers else barred(fragment.sql, [t.table for t in fragment.tables], catalog)
-    )
+    sql = _barred(fragment, catalog)
     return [Leg(fragment=fragment.name, executor_id=name, sql=sql, tables=tables) for name, tables in parts]
 
 

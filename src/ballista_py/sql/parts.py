@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from ballista_py.errors import SqlError
+from ballista_py.partitions.scanned_table import AT
 from ballista_py.sql.parse.parsing import parsed, parsed_one
 from ballista_py.sql.plan import Fragment, Leg, QueryPlan
 from ballista_py.sql.prune.file_bounds import Condition
@@ -28,8 +29,12 @@ class Portion:
 
 
 def is_divisible(plan: QueryPlan) -> bool:
-    """Whether the batches of the legs, taken together in any order, are the answer, and need nothing first."""
-    return plan.merge_sql is None and len(plan.fragments) == 1 and not plan.broadcasts
+    """Whether the batches of the legs, taken together in any order, are the answer, and need nothing first.
+
+    Not of snapshots of a lake: nobody holds their parts, so nobody else can be sent to them.
+    """
+    alone = plan.merge_sql is None and len(plan.fragments) == 1 and not plan.broadcasts
+    return alone and not any(AT in table.table for table in plan.fragments[0].tables)
 
 
 def portion_of(plan: QueryPlan, leg: Leg) -> Portion:

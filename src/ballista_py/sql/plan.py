@@ -12,6 +12,7 @@ from attrs import Factory, field, frozen
 from ballista_py.errors import Unsupported
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.table import TableSpec
+from ballista_py.scans.task import ScanTask
 from ballista_py.sql.estimate.statistics import TEXT_BYTES, Numbers, Spread, TableSizes, fixed_bytes
 
 BROADCAST_BYTES = 32 << 20
@@ -38,7 +39,8 @@ class Catalog:
     `sizes` are for estimates; where a table has none, the weights of its map are taken for rows. Without `broadcasts`
     nothing is broadcast. `left_out` says of tables that exist and can be used by no statement, why. `barriers` are
     queries that give what the client sees of a table of that name, of which he does not see all (`sql.barriers`). One
-    `of_client` is what one client sees.
+    `of_client` is what one client sees. `scanned` are the tables that are snapshots of files in a lake: no executor
+    has a part of them, and what is read of one is in the value here.
     """
 
     tables: Mapping[str, TableSpec]
@@ -48,6 +50,7 @@ class Catalog:
     left_out: Mapping[str, str] = Factory(dict)
     barriers: Mapping[str, str] = Factory(dict)
     of_client: bool = False
+    scanned: Mapping[str, Any] = Factory(dict)
     known: dict[Any, Any] = field(factory=dict, eq=False, repr=False, init=False)  # what follows from the rest
 
     @property
@@ -215,7 +218,7 @@ class Leg:
     """One executor's part of a fragment. It answers for exactly these partitions or raises `NotOwner`.
 
     `relations` are the broadcasts that `sql` reads, each as an Arrow IPC stream. What replicas give is at most
-    `max_replica_lag_ms` old.
+    `max_replica_lag_ms` old. `scans` are the tasks that give the rows of each table that is scanned where it lies.
     """
 
     fragment: str
@@ -224,10 +227,12 @@ class Leg:
     tables: tuple[LegTable, ...]
     relations: Mapping[str, bytes] = Factory(dict)
     max_replica_lag_ms: float = 0.0
+    scans: Mapping[str, tuple[ScanTask, ...]] = Factory(dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready values; `leg_from_json` reads them back."""
+    def to_json(self, *, shown: bool = False) -> dict[str, Any]:
+        """JSON-ready values; `leg_from_json` reads them back. What is to be `shown` has no credentials of tasks."""
         return {
+            **({"scans": self._scans(shown)} if self.scans else {}),
             "fragment": self.fragment,
             "executor_id": self.executor_id,
             "sql": self.sql,
@@ -248,6 +253,19 @@ class Leg:
             "max_replica_lag_ms": self.max_replica_lag_ms,
         }
 
+    def _scans(self, shown: bool) -> dict[str, Any]:
+        if shown:
+            return {name: [_told(task) for task in tasks] for name, tasks in self.scans.items()}
+        return {
+            name: [b64encode(task.to_bytes(reveal=True)).decode() for task in tasks]
+            for name, tasks in self.scans.items()
+        }
+
+
+def _told(task: ScanTask) -> dict[str, Any]:
+    """What people are told of a task."""
+    return {"task": task.name, "files": len(task.files), "bytes": task.cost, "columns": list(task.columns)}
+
 
 @frozen(kw_only=True)
 class LegProgress:
@@ -258,9 +276,18 @@ class LegProgress:
     took_ms: float
     ended: bool = False
 
+    def beside(self, other: LegProgress) -> LegProgress:
+        """What two legs have given together."""
+        return LegProgress(
+            rows=self.rows + other.rows,
+            bytes=self.bytes + other.bytes,
+            took_ms=max(self.took_ms, other.took_ms),
+            ended=self.ended and other.ended,
+        )
+
 
 def leg_from_json(data: Mapping[str, Any]) -> Leg:
-    """The leg that `Leg.to_json` described."""
+    """The leg that `Leg.to_json` described. Raises `InvalidData` for tasks that it did not write."""
     return Leg(
         fragment=data["fragment"],
         executor_id=data["executor_id"],
@@ -280,6 +307,10 @@ def leg_from_json(data: Mapping[str, Any]) -> Leg:
         ),
         relations={name: b64decode(text) for name, text in data.get("relations", {}).items()},
         max_replica_lag_ms=data.get("max_replica_lag_ms", 0.0),
+        scans={
+            name: tuple(ScanTask.from_bytes(b64decode(text)) for text in tasks)
+            for name, tasks in data.get("scans", {}).items()
+        },
     )
 
 

@@ -39,7 +39,7 @@ class DatasetColumn:
 
 @frozen(kw_only=True)
 class DeclaredDataset:
-    """One table. It has either a `source`, as reader options of Spark, or `columns`.
+    """One table. It has a `source`, as reader options of Spark, or `columns`, or it is scanned where `scan` says.
 
     Secrets are references in it, never values.
     """
@@ -58,6 +58,7 @@ class DeclaredDataset:
     retention: Retention | None = None
     write_mode: WriteMode = "read_only"
     write_wait: WriteWait = "visible"
+    scan: Mapping[str, Any] | None = None
 
 
 @frozen(kw_only=True)

@@ -170,6 +170,17 @@ class AppApplier:
                 return with_view(declared, now, engine, mark)
 
             self.tables.commit(with_it)
+        elif change.kind == "scan" and dataset is not None and dataset.scan is not None:
+            self.tables.scan(
+                dataset.name,
+                dataset.scan,
+                replaces=True,
+                comment=dataset.description,
+                mark=change.mark,
+                guard=guard,
+            )
+        elif change.kind == "drop scan":
+            self.tables.drop(change.dataset, change.mark, _same_scan(change, guard))
         elif change.kind == "drop view":
             self.tables.commit(lambda now: _without_view(change, now, guard))
         elif change.kind == "drop":
@@ -235,6 +246,18 @@ def _without_view(change: ApplicationChange, cluster: ClusterDocument, guard: Gu
     if found is None or found.mark != change.folder:
         raise ConfigError(f"view '{change.dataset}' is another one by now: it stays")
     return cluster.without_view(change.dataset, change.mark)
+
+
+def _same_scan(change: ApplicationChange, guard: Guard) -> Guard:
+    """A guard that lets nothing be dropped but the very scanned table that the application has."""
+
+    def same(cluster: ClusterDocument) -> None:
+        guard(cluster)
+        found = cluster.scanned.get(change.dataset)
+        if found is not None and found.mark != change.folder:
+            raise ConfigError(f"table '{change.dataset}' is another one by now: it stays")
+
+    return same
 
 
 def _same_table(change: ApplicationChange, guard: Guard) -> Guard:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ballista_py.coordinator.app.application import Application, DeclaredDataset, DeclaredView, Problem
 from ballista_py.coordinator.app.declared_policies import problems_of_policies
 from ballista_py.errors import ConfigError, UnsupportedExpression
+from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.partitions.spec import PartitionBy, PartitionSpec
 from ballista_py.partitions.table import follows_changes, may_colocate, require_table_name
 
@@ -72,6 +73,9 @@ def in_order(datasets: Sequence[DeclaredDataset]) -> list[DeclaredDataset]:
 
 
 def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
+    if dataset.scan is not None:
+        yield from _scanned_badly(dataset)
+        return
     if dataset.source is None and not dataset.columns:
         yield (
             "",
@@ -116,6 +120,22 @@ def _objections(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
     for name in dataset.primary_key if dataset.columns else ():
         if name.lower() not in seen:
             yield ".acceleration.primary_key", f"there is no column '{name}'"
+
+
+def _scanned_badly(dataset: DeclaredDataset) -> Iterator[tuple[str, str]]:
+    given = {
+        ".from": dataset.source, ".columns": dataset.columns, ".checks": dataset.checks,
+        ".file_format": dataset.file_format, ".colocate_with": dataset.colocate_with,
+        ".distribution": dataset.distribution != "partitioned",
+        ".acceleration": (*dataset.partition_by, *dataset.primary_key) or dataset.refresh or dataset.retention,
+    }  # fmt: skip
+    for path, value in given.items():
+        if value:
+            yield path, "a dataset with a `scan` is read where it lies and as it is there: leave it out"
+    try:
+        ScannedTable(name="t", scan=dataset.scan or {})
+    except ConfigError as error:
+        yield ".scan", error.message.removeprefix("table 't': ")
 
 
 def _kept_badly(view: DeclaredView) -> Iterator[tuple[str, str]]:

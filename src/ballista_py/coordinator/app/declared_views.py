@@ -176,7 +176,13 @@ def expected_with(
     """
     change = read_view(view, engine)
     coming = {dataset.name for dataset in app.datasets} | {one.name for one in app.views}
-    there = {*expected.tables, *expected.views}
+    there = {*expected.tables, *expected.views, *expected.scanned}
+    scanned = sorted(set(change.reads) & expected.scanned.keys())
+    if scanned:
+        raise SqlError(
+            f"view '{view.name}' reads '{scanned[0]}', which is scanned where it lies: make it with CREATE VIEW, once "
+            "the file is applied"
+        )
     if view.keeps_rows and view.name in cluster.views:
         raise ConfigError(f"'{view.name}' is a view without rows: end it with DROP VIEW, then this file makes it")
     if (view.name in cluster.tables and not view.keeps_rows) or view.name in cluster.unreadable:

@@ -130,6 +130,13 @@ _DATASET = (
     Field(
         name="params", kind="options", help="options of Spark's reader; `file_format` is parquet, csv, json or orc"
     ),
+    Field(
+        name="scan",
+        kind="options",
+        help="where its files lie and stay: `format` is parquet, delta or iceberg, with `path`, or `catalog.uri` and "
+        "table",
+        ours=True,
+    ),
     Field(name="time_column", help="the column that grows with time, by which an append finds new rows"),
     Field(name="description", help="words for people: the COMMENT on the table"),
     Field(name="columns", kind="sections", fields=_COLUMN, help="the columns of a table without a source"),

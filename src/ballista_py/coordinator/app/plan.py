@@ -20,6 +20,7 @@ from ballista_py.coordinator.app.standing import mark_of_change, named_in
 from ballista_py.errors import BallistaError, ConfigError
 from ballista_py.partitions.alterations import is_wider
 from ballista_py.partitions.columns import comment_of, default_of, is_required
+from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.partitions.spec import PartitionSpec
 from ballista_py.partitions.table import QUERY, TableSpec, check_same_keys
 from ballista_py.sql.parse.alterations import (
@@ -47,7 +48,7 @@ class ApplicationChange:
     or the mark of the view.
     """
 
-    kind: Literal["create", "alter", "drop", "view", "drop view", "policies", "settings"]
+    kind: Literal["create", "alter", "drop", "view", "drop view", "scan", "drop scan", "policies", "settings"]
     dataset: str
     what: tuple[str, ...] = ()
     actions: tuple[Alteration, ...] = ()
@@ -91,6 +92,11 @@ def plan_of(
     expected = cluster
     for dataset in in_order(app.datasets):
         try:
+            if dataset.scan is not None:
+                scanned = _planned_scan(dataset, app, cluster, drift, agreeing)
+                changes += [] if scanned is None else [scanned]
+                expected = expected.with_scanned(ScannedTable(name=dataset.name, scan=dataset.scan))
+                continue
             change = _planned(dataset, app, cluster, declarations, drift, (refused, agreeing))
             if change is not None and change.kind == "create":
                 expected = _with_declared(dataset, expected, declarations)
@@ -134,6 +140,23 @@ def _planned(
         refused += [Problem(f"{path}{where}", text) for where, text in objections]
         return _altered(dataset, actions, mark) if actions else None
     return None
+
+
+def _planned_scan(
+    dataset: DeclaredDataset, app: Application, cluster: ClusterDocument, drift: bool, agreeing: dict[str, str]
+) -> ApplicationChange | None:
+    """What is to be done for a dataset that is scanned where it lies. Raises `ConfigError` for a name that is taken."""
+    name = dataset.name
+    if name in cluster.tables or name in cluster.unreadable or name in cluster.views:
+        raise ConfigError(f"'{name}' is a table that the cluster keeps, or a view: take another name for the scan")
+    mark, now = mark_of_change(app, name), cluster.scanned.get(name)
+    if now is not None and (dict(now.scan), now.comment) == (dict(dataset.scan or {}), dataset.description):
+        agreeing[name] = now.mark
+        return None
+    if mark in cluster.definitions and not drift:
+        return None
+    what = "scanned where it lies" if now is None else "lies elsewhere from now on, or has other words about it"
+    return ApplicationChange(kind="scan", dataset=name, what=(what,), mark=mark)
 
 
 def _plan_views(
@@ -342,14 +365,15 @@ def _unnamed(app: Application, cluster: ClusterDocument) -> tuple[list[Applicati
     """
     known = cluster.app.datasets if cluster.app is not None and cluster.app.name == app.name else {}
     named = named_in(app)
-    marks = {name: view.mark for name, view in cluster.views.items()}
+    marks = {one.name: one.mark for one in cluster.views.values()}
+    marks |= {one.name: one.mark for one in cluster.scanned.values()}
     folders = {**{name: table.folder for name, table in cluster.tables.items()}, **marks}
     gone = {name: folder for name, folder in known.items() if name not in named and name in folders}
     pruned = [name for name, folder in gone.items() if app.prune and folders[name] == folder]
     what = ("with all of its rows: the file does not name it and says prune",)
     return [
         ApplicationChange(
-            kind="drop view" if name in marks else "drop",
+            kind="drop scan" if name in cluster.scanned else "drop view" if name in marks else "drop",
             dataset=name,
             what=("the file does not name it and says prune",) if name in marks else what,
             mark=mark_of_change(app, name),

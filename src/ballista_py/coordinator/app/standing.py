@@ -102,7 +102,7 @@ def completed(app: Application, cluster: ClusterDocument, me: str, agreeing: Map
     kept = {
         name: agreeing.get(name, folder)
         for name, folder in cluster.app.datasets.items()
-        if name in named or name in cluster.tables or name in cluster.views
+        if name in named or name in cluster.tables or name in cluster.views or name in cluster.scanned
     }
     return evolve(cluster, app=evolve(cluster.app, complete=True, datasets=kept))
 
@@ -144,7 +144,8 @@ def _known_datasets(cluster: ClusterDocument) -> dict[str, str]:
     """The tables that earlier revisions named; the folder of one that was made, but not noted by then, is found out."""
     if cluster.app is None:
         return {}
-    views = {name: view.mark for name, view in cluster.views.items()}
+    views = {one.name: one.mark for one in cluster.views.values()}
+    views |= {one.name: one.mark for one in cluster.scanned.values()}
     there = {**{name: table.folder for name, table in cluster.tables.items()}, **views}
     return {
         name: there[name]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import define, field
 
-from ballista_py.coordinator.changes.lake_types import kept_schema
 from ballista_py.coordinator.changes.source import Described, SourceLag
 from ballista_py.coordinator.changes.versioned import VersionChanges
 from ballista_py.errors import BallistaError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.storage.lake.lake_types import kept_schema
 
 FEED = "delta.enableChangeDataFeed"
 _OWN = ("_change_type", "_commit_version", "_commit_timestamp")

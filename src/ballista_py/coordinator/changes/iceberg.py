@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, field
 
-from ballista_py.coordinator.changes.lake_types import kept_schema
 from ballista_py.coordinator.changes.source import Described, SourceLag
 from ballista_py.coordinator.changes.versioned import VersionChanges
 from ballista_py.errors import BallistaError, MissingExtra, SourceLost, SourceUnavailable, SourceUnfit
+from ballista_py.storage.lake.lake_types import kept_schema
 
 COUNTED_VERSION = 2  # of the format, from which on snapshots have sequence numbers
 _APPEND, _COMPACTION = "append", "replace"

@@ -13,6 +13,7 @@ from ballista_py.partitions.policies import Rights
 from ballista_py.sql.parse.alterations import AlterTable, RenameTable
 from ballista_py.sql.parse.changes import Change, DropTable, General, Local, TruncateTable
 from ballista_py.sql.parse.creates import CreateLike, CreateTable
+from ballista_py.sql.parse.external_tables import CreateScanned
 from ballista_py.sql.parse.inserts import Insert
 from ballista_py.sql.parse.materialized_views import RefreshView
 from ballista_py.sql.parse.parsing import tokenized
@@ -78,10 +79,18 @@ def _require_definition(rights: Rights, change: Change, view: ClusterView) -> No
     if isinstance(change, CreateLike):
         for piece in change.pieces:
             rights.require("select", piece.source)
-    if isinstance(change, CreateTable | CreateLike) and change.replaces and change.table in view.catalog.tables:
+    if (
+        isinstance(change, CreateTable | CreateLike | CreateScanned)
+        and change.replaces
+        and _is_there(change.table, view)
+    ):
         rights.require("change", change.table)
     if isinstance(change, AlterTable) and isinstance(change.action, RenameTable):
         rights.require("select", change.table)  # under the other name it may be granted
+
+
+def _is_there(table: str, view: ClusterView) -> bool:
+    return table in view.catalog.tables or table in view.scanned
 
 
 def _defined(change: Change) -> tuple[str, ...]:
@@ -95,4 +104,4 @@ def _defined(change: Change) -> tuple[str, ...]:
         return change.views
     if isinstance(change, CreateView | CommentView):
         return (change.view,)
-    return (change.table,) if isinstance(change, CreateTable | CreateLike) else ()
+    return (change.table,) if isinstance(change, CreateTable | CreateLike | CreateScanned) else ()

@@ -14,6 +14,7 @@ from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.policies import Action, Rights
+from ballista_py.partitions.scanned_table import ScannedTable, scanned_name
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.barriers import barrier_of, shown_spec
@@ -26,12 +27,19 @@ _COUNTS = ("rows", "bytes", "refresh_rows", "retention_rows", "partitions", "ser
 
 @frozen
 class _Seen:
-    """What one client sees of one catalog; `base` is kept, because it is known by its identity."""
+    """What one client sees of one catalog; what it is of is kept, because that is known by its identity."""
 
     base: Catalog
     base_views: Mapping[str, SqlView]
     catalog: Catalog
     views: Mapping[str, SqlView]
+    base_scanned: Mapping[str, ScannedTable]
+    scanned: Mapping[str, ScannedTable]
+
+    def is_of(self, view: ClusterView) -> bool:
+        """Whether it is of this very catalog."""
+        same = self.base is view.catalog and self.base_views is view.sql_views
+        return same and self.base_scanned is view.scanned
 
 
 @define(eq=False)
@@ -60,22 +68,45 @@ class Gate:
         rights = self.rights(view.policies)
         if rights is None:
             return view
-        key = rights.name, rights.groups, id(rights.policies), id(view.catalog), id(view.sql_views)
+        bases = view.catalog, view.sql_views, view.scanned
+        key = rights.name, rights.groups, id(rights.policies), *map(id, bases)
         with self._lock:
             found = self._seen.get(key)
             if found is not None:
                 self._seen.move_to_end(key)
-        if found is None or found.base is not view.catalog or found.base_views is not view.sql_views:
-            catalog = self._catalog(view.catalog, rights)
-            views = {name: one for name, one in view.sql_views.items() if rights.may("select", name)}
-            found = _Seen(view.catalog, view.sql_views, catalog, views)
+        if found is None or not found.is_of(view):
+            found = self._of_client(view, rights)
             with self._lock:
                 for old in [known for known, one in self._seen.items() if one.base is not view.catalog]:
                     del self._seen[old]  # they may be large
                 self._seen[key] = found
                 while len(self._seen) > MAX_CATALOGS:
                     self._seen.popitem(last=False)
-        return evolve(view, catalog=found.catalog, sql_views=found.views, dropped={}, formers={})
+        return evolve(
+            view, catalog=found.catalog, sql_views=found.views, scanned=found.scanned, dropped={}, formers={}
+        )
+
+    def _of_client(self, view: ClusterView, rights: Rights) -> _Seen:
+        catalog = self._catalog(view.catalog, rights)
+        views = {name: one for name, one in view.sql_views.items() if rights.may("select", name)}
+        scanned = {name: one for name, one in view.scanned.items() if rights.may("select", name)}
+        hidden = {name: _not_let(rights) for name in view.scanned if name not in scanned}
+        catalog = evolve(catalog, left_out={**catalog.left_out, **hidden}) if hidden else catalog
+        return _Seen(view.catalog, view.sql_views, catalog, views, view.scanned, scanned)
+
+    def snapshot_shown(self, table: TableSpec, least: int) -> tuple[TableSpec, str | None]:
+        """A table that is in no catalog, a snapshot, as the client of this thread sees it; the barrier before it.
+
+        Raises as `rights`, and `SqlError` for one that he may not select, or that its policies do not fit.
+        """
+        rights = self.rights(least)
+        if rights is None:
+            return table, None
+        rights.require("select", scanned_name(table.name))
+        if not rights.is_protected(table.name):
+            return table, None
+        barrier = barrier_of(table, rights, self.engine.sql_types(table.schema))
+        return shown_spec(table, rights.masks(table.name)), barrier
 
     def _catalog(self, catalog: Catalog, rights: Rights) -> Catalog:
         tables: dict[str, TableSpec] = {}
@@ -83,7 +114,7 @@ class Gate:
         left_out = {name: reason for name, reason in catalog.left_out.items() if rights.may_anything(name)}
         for name, table in catalog.tables.items():
             if not rights.may("select", name):
-                left_out[name] = f"the policies of this cluster do not let client '{rights.name}' select it"
+                left_out[name] = _not_let(rights)
                 continue
             if not rights.is_protected(name):
                 tables[name] = table
@@ -155,6 +186,10 @@ class Gate:
     def require_operator(self, what: str) -> None:
         """See `KnownPolicies`."""
         self.known.require_operator(what)
+
+
+def _not_let(rights: Rights) -> str:
+    return f"the policies of this cluster do not let client '{rights.name}' select it"
 
 
 def _without_counts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
+from ballista_py.coordinator.cluster_view import words_of
 from ballista_py.coordinator.queries.information_schema import information_schema
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
+from ballista_py.partitions.scanned_table import SnapshotSpec, external_table
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.sql.own_words import meant
@@ -93,7 +95,7 @@ class Descriptions:
         if isinstance(asked, ShowCreate):
             return pa.table([[self._create_text(self._table(asked.table))]], schema=STATEMENT)
         view = self.queries.views.refresh(())
-        found: dict[str, TableSpec | SqlView] = {**view.catalog.tables, **view.sql_views}
+        found: dict[str, TableSpec | SqlView] = {**view.listed(self.queries.lakes), **view.sql_views}
         if isinstance(asked, ShowAllTables):
             rows = [self._with_columns(found[name]) for name in sorted(found)]
             return pa.Table.from_pylist(rows, schema=ALL_TABLES)
@@ -111,7 +113,7 @@ class Descriptions:
         relations: dict[str, pa.Table] = {}
         if len(seen) < len(asked.tables):
             view = self.queries.views.refresh(())
-            relations = information_schema(view.catalog.tables, view.sql_views, self.engine)
+            relations = information_schema(view.listed(self.queries.lakes), view.sql_views, self.engine)
         for name in seen:
             told = self.queries.runtime_tables
             relations[name.partition(".")[2]] = told.table(name) if rows else told.schema(name).empty_table()
@@ -128,7 +130,7 @@ class Descriptions:
         """As one engine says it of tables that are declared as ours are."""
         query = self.queries.spelled(query)
         self.queries.describe(query)
-        return self._described(query, self.queries.views.current(()).catalog.tables)
+        return self._described(query, self.queries.views.current(words_of(query)).catalog.tables)
 
     def _columns(self, table: TableSpec | SqlView) -> pa.Table:
         if isinstance(table, SqlView):
@@ -150,6 +152,8 @@ class Descriptions:
         if isinstance(table, SqlView):
             names = ", ".join(map(_quoted, table.schema.names))
             return f"CREATE VIEW {_quoted(table.name)} ({names}) AS {table.sql}"
+        if isinstance(table, SnapshotSpec):
+            return external_table(table.name, table.source or {})
         keys = (
             f" PARTITIONED BY ({', '.join(key.expression for key in table.spec.keys)})" if table.spec.keys else ""
         )
@@ -174,7 +178,9 @@ class Descriptions:
             found = view.sql_views.get(name) or view.catalog.tables.get(name)
             if found is not None:
                 return found
-        known = (*view.sql_views, *view.catalog.tables)
+            if name in view.scanned and self.queries.lakes is not None:
+                return self.queries.lakes.described(view.scanned[name])
+        known = (*view.sql_views, *view.catalog.tables, *view.scanned)
         raise SqlError(f"Table '{name}' does not exist{meant(name, known)}")
 
 

@@ -267,7 +267,9 @@ class FlightSqlStatements:
     def tables(self) -> Mapping[str, TableInfo]:
         """See `StatementService.tables`."""
         view = self.queries.views.refresh(())
-        found = {n: TableInfo(plain(t.schema), tuple(t.primary_key)) for n, t in view.catalog.tables.items()}
+        found = {
+            n: TableInfo(plain(t.schema), tuple(t.primary_key)) for n, t in view.listed(self.queries.lakes).items()
+        }
         views = {name: TableInfo(one.schema, kind=VIEW_TYPE) for name, one in view.sql_views.items()}
         return {**found, **views}
 

@@ -141,6 +141,13 @@ class LegOpener:
     give_up: Callable[[str], None]
     watch: LegWatch = field(factory=LegWatch)
 
+    def send(self, leg: Leg, address: str, task_id: str) -> WatchedLeg:
+        """Start one leg at the executor there, as a part of that task."""
+        command = leg_command(leg, task_id)
+        return self.watch.opened(
+            leg.executor_id, lambda: self.pool.open_stream(address, command, peer_id=leg.executor_id)
+        )
+
     def open(
         self, fragments: Sequence[Sequence[Leg]], addresses: Mapping[str, str], elsewhere: Elsewhere
     ) -> list[LegStreams]:
@@ -183,11 +190,7 @@ class _Task:
         self._span = current_span()
 
     def open(self, leg: Leg) -> LegStream:
-        command = leg_command(leg, self.task_id)
-        address = self._addresses[leg.executor_id]
-        stream = self._opener.watch.opened(
-            leg.executor_id, lambda: self._opener.pool.open_stream(address, command, peer_id=leg.executor_id)
-        )
+        stream = self._opener.send(leg, self._addresses[leg.executor_id], self.task_id)
         self._legs[id(stream)] = leg
         return stream
 

@@ -17,6 +17,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.memory_budget import MemoryBudget
+from ballista_py.partitions.scanned_table import with_own_names
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
 from ballista_py.sql.barriers import is_behind_barriers
@@ -121,7 +122,8 @@ class Plans:
 
     def _described(self, statement: str, catalog: Catalog) -> pa.Schema:
         try:
-            return self.engine.describe(statement, catalog.schemas)
+            found = self.engine.describe(statement, catalog.schemas)
+            return found if not catalog.scanned else with_own_names(found)
         except SqlError as error:
             # Which table was asked for is DuckDB's to say: it stands in its words for one that it does not know.
             for name, reason in catalog.left_out.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
+from typing import Protocol
 
 import pyarrow as pa
 from attrs import Factory, define, evolve, field
@@ -21,6 +22,7 @@ from ballista_py.engines.engine import Engine
 from ballista_py.errors import BallistaError, TransportError
 from ballista_py.figures import UNSEEN, Figures
 from ballista_py.partitions.columns import conformed
+from ballista_py.partitions.map import Owner
 from ballista_py.runtime import Runtime
 from ballista_py.sql.own_words import in_own_words
 from ballista_py.sql.plan import Broadcast, Fragment, Leg, QueryPlan, relation_bytes
@@ -151,6 +153,21 @@ OpenLegs = Callable[[Sequence[Sequence[Leg]], Mapping[str, str], Elsewhere], Seq
 
 One that fails later, and of which nothing was taken, is replaced by those that the third argument names, if any.
 """
+
+
+class LakeLegs(Protocol):
+    """What makes legs of scanned tables, and opens them beside others (`lake.scans.LakeScans`)."""
+
+    def with_tasks(
+        self, plan: QueryPlan, legs: tuple[Leg, ...], view: ClusterView, live: frozenset[Owner], *, told: bool
+    ) -> tuple[QueryPlan, tuple[Leg, ...]]: ...
+    def opener(self, view: ClusterView, plan: QueryPlan) -> OpenLegs: ...
+
+
+def opener_of(plain: OpenLegs, scans: LakeLegs | None, view: ClusterView, plan: QueryPlan) -> OpenLegs:
+    """What opens the legs of a plan: `plain`, unless it reads scanned tables."""
+    return plain if scans is None or not view.catalog.scanned else scans.opener(view, plan)
+
 
 _MOST_NAMED = 5
 

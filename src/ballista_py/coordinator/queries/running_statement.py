@@ -140,11 +140,11 @@ class RunningStatement:
     def explained(self) -> dict[str, Any]:
         """The plan as `QueryService.explain` gives it, with what every leg has given."""
         running = self.running
-        measured = {
-            (leg.fragment, leg.executor_id): given
-            for legs, stream in zip(running.of_streams, running.streams, strict=True)
-            for leg, given in zip(legs, stream.progress, strict=True)
-        }
+        measured: dict[tuple[str, str], LegProgress] = {}
+        for legs, stream in zip(running.of_streams, running.streams, strict=True):
+            for leg, given in zip(legs, stream.progress, strict=True):
+                key = (leg.fragment, leg.executor_id)
+                measured[key] = given if key not in measured else measured[key].beside(given)
         text = explain_text(running.plan, running.legs, measured)
         return {**plan_as_dict(running.plan, running.legs, measured), "text": text, "stats": self.stats()}
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from attrs import define, evolve, field
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
+from ballista_py.coordinator.cluster_view import ClusterView, Lakes, Views, words_of
 from ballista_py.coordinator.queries.information_schema import CATALOG_SCHEMAS
 from ballista_py.coordinator.queries.pivots import begun, in_words_of, with_values
 from ballista_py.coordinator.queries.plan_cache import Plans
-from ballista_py.coordinator.queries.run import BroadcastTooLargeError, OpenLegs, QueryRun
+from ballista_py.coordinator.queries.run import BroadcastTooLargeError, LakeLegs, OpenLegs, QueryRun, opener_of
 from ballista_py.coordinator.queries.running_statement import RunningStatement, until_given
 from ballista_py.coordinator.queries.runtime_tables import RUNTIME_SCHEMAS, RuntimeTables
 from ballista_py.coordinator.queries.statement_turns import MergingTurns
@@ -92,6 +92,8 @@ class QueryService:
     trials: Trials | None = field(default=None, kw_only=True)
     runtime_tables: RuntimeTables = field(factory=RuntimeTables, kw_only=True)
     figures: Figures = field(default=UNSEEN, kw_only=True)
+    lakes: Lakes | None = field(default=None, kw_only=True)
+    scans: LakeLegs | None = field(default=None, kw_only=True)
     _suspects: Suspects = field(init=False, factory=Suspects)
     plans: Plans = field(init=False)
     _turns: MergingTurns = field(init=False)
@@ -99,7 +101,7 @@ class QueryService:
 
     def __attrs_post_init__(self) -> None:
         self._turns = MergingTurns(self.runtime, self.budget)
-        self.inlined = Inlining(self.views, WrittenViews(self.engine, self.runtime))
+        self.inlined = Inlining(self.views, WrittenViews(self.engine, self.runtime, self.lakes))
         self.plans = Plans(self.engine, self.runtime, self.budget, self.figures)
 
     def explain(self, statement: str, analyze: bool = False) -> dict[str, Any]:
@@ -121,7 +123,7 @@ class QueryService:
 
     def _explained(self, statement: str) -> dict[str, Any]:
         with self._spelled(statement) as (statement, _):
-            plan, legs = self._plan(self._view_for(statement), statement, timed=True)
+            plan, legs = self._plan(self._view_for(statement), statement, timed=True, told=True)
         require_told(plan)
         return {**plan_as_dict(plan, legs), "text": explain_text(plan, legs)}
 
@@ -167,7 +169,7 @@ class QueryService:
         view = self.views.refresh(words) if as_of_now else self.views.current(words)
         marks = view.marks(words)
         known = view.schemas
-        schemas = {name: known[name] for name in marks}
+        schemas = {name: known[name] for name in marks if name in known}
         for schema, told in ((INFORMATION, CATALOG_SCHEMAS), (SEEN, RUNTIME_SCHEMAS)):
             schemas.update(told if schema in words else {})
         return schemas, marks
@@ -212,7 +214,7 @@ class QueryService:
         def planned(text: str) -> tuple[QueryPlan, ClusterView]:
             with self._spelled(text) as (spelled, _):
                 view = self.views.refresh(words_of(spelled)) if fresh else self._view_for(spelled)
-                return require_told(self.plans.plan(spelled, view.catalog, timed=timed)), view
+                return view.kept(require_told(self.plans.plan(spelled, view.catalog, timed=timed))), view
 
         return self.inlined.run(statement, planned)
 
@@ -324,7 +326,7 @@ class QueryService:
             asked_ms = self.runtime.monotonic_ms()
             try:
                 # A replica that would not answer may be loading still; owners are the ones who must.
-                seen = view if broadcasting else _without_broadcasts(view)
+                seen = view if broadcasting else evolve(view, catalog=evolve(view.catalog, broadcasts=None))
                 plan, legs = self._plan(seen, statement, only, owners_only=replans > 0, timed=only is None)
                 self._turns.take(plan)
                 legs = self._pinned(view, legs, only, as_of)
@@ -336,7 +338,7 @@ class QueryService:
                     plan=plan,
                     legs=legs,
                     engine=self.engine,
-                    open_legs=self.open_legs,
+                    open_legs=opener_of(self.open_legs, self.scans, view, plan),
                     elsewhere=partial(self._elsewhere, view, plan),
                     runtime=self.runtime,
                     cancelled=cancelled,
@@ -457,12 +459,16 @@ class QueryService:
         only: Portion | None = None,
         owners_only: bool = False,
         timed: bool = False,
+        told: bool = False,
     ) -> tuple[QueryPlan, tuple[Leg, ...]]:
         # What is answered in parts, or by somebody else, has no moment in common but that of its merge.
         plan = self.plans.plan(statement, view.catalog, timed=timed)
         if only is not None:
             plan = restricted(plan, only.partitions)
         legs = self._legs(plan, view, owners_only)
+        if view.catalog.scanned and self.scans is not None:
+            live = view.members - self._suspected(view)
+            plan, legs = self.scans.with_tasks(plan, legs, view, live, told=told)
         if self.max_replica_lag_ms:
             legs = tuple(evolve(leg, max_replica_lag_ms=self.max_replica_lag_ms) for leg in legs)
         return plan, legs
@@ -491,7 +497,3 @@ class QueryService:
             evolve(leg, tables=tuple(evolve(t, sequence=sequences.get(t.table)) for t in leg.tables))
             for leg in legs
         )
-
-
-def _without_broadcasts(view: ClusterView) -> ClusterView:
-    return evolve(view, catalog=evolve(view.catalog, broadcasts=None))

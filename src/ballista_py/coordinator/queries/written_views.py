@@ -1,19 +1,22 @@
 """The views that a statement reads, written out in its text as subqueries, before anything plans it.
 
 What comes after that sees tables alone: a view is pruned, placed and joined as its query is in its place. The names of
-its columns, and their types, are those of its making; where its query gives them no more, the error says which.
+its columns, and their types, are those of its making; where its query gives them no more, the error says which. A table
+that is scanned where it lies becomes the snapshot that is meant, by its name, so that whatever plans the text again,
+after an error or in a part of it, reads that one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-from ballista_py.coordinator.cluster_view import ClusterView, Views, words_of
+from ballista_py.coordinator.cluster_view import ClusterView, Lakes, Views, words_of
 from ballista_py.engines.engine import Engine
 from ballista_py.errors import SqlError
+from ballista_py.partitions.scanned_table import AT, ScannedTable
 from ballista_py.partitions.sql_view import MAX_VIEW_DEPTH, SqlView
 from ballista_py.remembered import Remembered
 from ballista_py.runtime import Runtime
@@ -22,6 +25,7 @@ from ballista_py.sql.parse.edits import Edit, edited
 from ballista_py.sql.parse.kind import is_of_view, statement_kind
 from ballista_py.sql.parse.parsing import MAX_STATEMENT_BYTES, measure, tokenized
 from ballista_py.sql.parse.table_references import TableReference, table_references
+from ballista_py.sql.parse.travels import MAY_TRAVEL, Travel, travels
 
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES, LEAST_BYTES = 1_024, 16 << 20, 512
 UNSEEN = "__ballista_"  # before what no column of a view is called
@@ -44,6 +48,7 @@ class WrittenViews:
 
     engine: Engine
     runtime: Runtime | None = None
+    lakes: Lakes | None = None
     _known: Remembered[str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -63,7 +68,20 @@ class WrittenViews:
 
     def shaped(self, one: SqlView, query: str, view: ClusterView) -> str:
         """The query of a view as an item of FROM, held against what it gave when the view was made."""
-        return _shaped(one, query, self.engine.types(query, view.catalog.schemas))
+        return _shaped(one, query, self.engine.types(query, self.seen(view, query).catalog.schemas))
+
+    def seen(self, view: ClusterView, query: str) -> ClusterView:
+        """The view with the snapshots that a query without views reads."""
+        if self.lakes is None or not view.scanned or AT not in query:
+            return view
+        return self.lakes.with_snapshots(view, words_of(query), None)
+
+    def snapshot(self, table: ScannedTable, meant: Travel | None) -> str:
+        """What is put in the place of a table that is scanned where it lies. Raises what opening it raises."""
+        if self.lakes is None:
+            raise SqlError(f"table '{table.name}' is scanned where it lies, and this node scans nothing")
+        said = (None, None) if meant is None else (meant.version, meant.timestamp)
+        return self.lakes.pinned(table, *said)
 
     def known(self, key: str) -> str | None:
         """What was made of a view over these very tables and views."""
@@ -87,7 +105,9 @@ class Inlining:
         Raises `SqlError`, naming the view, for one that cannot be read any more.
         """
         words = words_of(statement)
-        if not self.views.current(()).named_views(words):
+        known = self.views.current(())
+        may_travel = MAY_TRAVEL.search(statement) is not None
+        if not (may_travel or known.named_views(words) or known.names_scanned(words)):
             return StatementOfTables(statement)
         return self.writer.written_out(statement, self.views.current(words))
 
@@ -119,12 +139,19 @@ class _Writing:
     of: WrittenViews
     view: ClusterView
     items: dict[str, str] = field(factory=dict)
+    pinned: dict[tuple[str, Any], str] = field(factory=dict)
 
     def without_views(self, text: str, within: tuple[str, ...]) -> StatementOfTables:
         """The text with what each view is in its place; `within` are the views whose queries are around it."""
-        found = [one for one in table_references(tokenized(text)) if one.name in self.view.sql_views]
-        if not found:
-            return StatementOfTables(text)
+        sent = text
+        meant: tuple[Travel, ...] = ()
+        if self.view.scanned or MAY_TRAVEL.search(text):
+            text, meant = travels(text)
+        references = table_references(tokenized(text))
+        snapshots = self._snapshots(references, meant) if self.view.scanned or meant else ()
+        found = [one for one in references if one.name in self.view.sql_views]
+        if not found and not snapshots:
+            return StatementOfTables(sent)
         for one in found:
             self._require_own_tables(one)
         items = {name: self._item(name, within) for name in dict.fromkeys(one.name for one in found)}
@@ -135,10 +162,29 @@ class _Writing:
                 f"{MAX_STATEMENT_BYTES:,}: keep the rows of one of them with CREATE TABLE … AS"
             )
         named = statement_kind(text) == "change"  # of which engines read no names of columns behind USING
-        edits = tuple(_edit(one, items[one.name], named) for one in found)
+        edits = (*snapshots, *(_edit(one, items[one.name], named) for one in found))
         made = edited(text, edits)
         _require_measured(text, made)
         return StatementOfTables(made, edits)
+
+    def _snapshots(self, references: Sequence[TableReference], meant: Sequence[Travel]) -> tuple[Edit, ...]:
+        """What is put in the place of each table that is scanned where it lies: one snapshot for all references to it
+        that mean no other."""
+        edits, behind = [], {one.behind: one for one in meant}
+        for one in references:
+            table, travel = self.view.scanned.get(one.name), behind.pop(one.end, None)
+            if table is None:
+                if travel is not None:
+                    raise SqlError(f"'{one.name}' is no table of which older snapshots can be read")
+                continue
+            key = (one.name, travel and (travel.version, travel.timestamp))
+            if key not in self.pinned:
+                self.pinned[key] = self.of.snapshot(table, travel)
+            item = _quoted(self.pinned[key]) + ("" if one.has_alias else f" as {_quoted(one.name)}")
+            edits.append((one.start, one.end, f"from {item}" if one.form == "whole" else item))
+        if behind:
+            raise SqlError("a snapshot is named behind what is no table that is scanned where it lies")
+        return tuple(edits)
 
     def _require_own_tables(self, one: TableReference) -> None:
         """Raise `SqlError` where a table of a view would be the query that WITH gives its name to around it."""
@@ -165,7 +211,10 @@ class _Writing:
             raise SqlError(said, view=way[0])
         one = self.view.sql_views[name]
         try:
-            marks = self.view.marks(all_read(one.reads, self.view.sql_views))
+            read = all_read(one.reads, self.view.sql_views)
+            marks = self.view.marks(read)
+            if self.view.scanned:
+                marks |= {n: self._newest(table) for n, table in self.view.scanned.items() if n in read}
             key = repr((name, one.mark, sorted(marks.items())))
             item = self.of.known(key)
             if item is None:
@@ -180,6 +229,12 @@ class _Writing:
             raise SqlError(f"view '{name}' cannot be read: {told.message}", view=name) from None
         self.items[name] = item
         return item
+
+    def _newest(self, table: ScannedTable) -> str:
+        key = (table.name, None)
+        if key not in self.pinned:
+            self.pinned[key] = self.of.snapshot(table, None)
+        return self.pinned[key]
 
 
 def all_read(reads: Sequence[str], views: Mapping[str, SqlView]) -> frozenset[str]:

@@ -42,6 +42,8 @@ class TablePlaces:
         lease_ms = checked_lease(lease_ms)
         view = self.reads.queries.views.refresh([name.lower()])
         found = next((one for one in view.catalog.tables if one.lower() == name.lower()), None)
+        if found is None and name.lower() in view.scanned:
+            raise view.scanned[name.lower()].refused("its own format gives out its files and their changes")
         if found is None:
             raise view.unusable.get(name) or SqlError(f"table '{name}' does not exist")
         if found in view.catalog.barriers:

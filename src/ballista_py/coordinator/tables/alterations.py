@@ -81,6 +81,11 @@ class TableAlterations:
                 raise SqlError(
                     f"'{change.table}' is a view and cannot be altered: make it anew with CREATE OR REPLACE VIEW"
                 )
+            if change.table in view.scanned:
+                raise view.scanned[change.table].refused(
+                    "it has the columns of its snapshot and cannot be altered; have it lie elsewhere with CREATE OR "
+                    "REPLACE TABLE … USING"
+                )
             view.require_usable({change.table})
             if change.if_exists:
                 return None

@@ -28,6 +28,7 @@ from ballista_py.partitions.bounds import MAX_CHECK_CHARS, columns_in, require_c
 from ballista_py.partitions.columns import COMMENT, DEFAULT, comment_of, default_of, is_required, with_said
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.refresh import Refresh, Retention
+from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import FILE_FORMATS, Distribution, FileFormatName, TableSpec
 from ballista_py.runtime import Runtime
@@ -150,6 +151,8 @@ class TableCreates:
             view = self.queries.views.refresh({piece.source})
             if piece.source in view.sql_views:
                 raise SqlError(f"'{piece.source}' is a view: make a table of its rows with CREATE TABLE … AS")
+            if piece.source in view.scanned:
+                raise view.scanned[piece.source].refused("make a table of its rows with CREATE TABLE … AS")
             view.require_usable({piece.source})
             raise SqlError(f"Table '{piece.source}' does not exist")
         return found
@@ -358,13 +361,13 @@ class TableWrites:
         if not due:
             return 0
         view = self.views.refresh(due)
-        there = view.catalog.tables
+        there: dict[str, TableSpec | ScannedTable] = {**view.catalog.tables, **view.scanned}
         named = next((name for name in due if name in view.sql_views), None)
         if named is not None:
             kind = ", and no materialized one" if change.kept_up else ""
             raise SqlError(f"'{named}' is a view{kind}: drop it with DROP VIEW")
         plain = next(
-            (name for name in due if change.kept_up and name in there and there[name].query is None), None
+            (name for name in due if change.kept_up and name in there and not _keeps_query(there[name])), None
         )
         if plain is not None:
             raise SqlError(f"'{plain}' is a table: drop it with DROP TABLE")
@@ -390,6 +393,10 @@ class TableWrites:
     def exists(self, name: str) -> bool:
         """Whether there is a table of that name now."""
         return name in self.views.refresh({name}).catalog.tables
+
+
+def _keeps_query(table: TableSpec | ScannedTable) -> bool:
+    return isinstance(table, TableSpec) and table.query is not None
 
 
 def mark_of(token: str) -> str:

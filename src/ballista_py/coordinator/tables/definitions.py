@@ -91,6 +91,7 @@ class TableMaker:
         spark: SparkSettings = NO_SETTINGS,
     ) -> None:
         self._store = store
+        self._secrets = secrets or {}
         self._run_all = run_all
         self._spawn = spawn
         self._runtime = runtime
@@ -170,6 +171,12 @@ class TableMaker:
         folder = f"{SNAPSHOTS_PREFIX}{table_folder(name, incarnation)}/"
         with claimed(self._store, folder, self._runtime, self._spawn) as claim:
             return self._make(declare, mark, progress, fill, claim, replaces)
+
+    def scan(self, name: str, scan: Mapping[str, Any], *others: Any, **said: Any) -> None:
+        """Give files that lie elsewhere a name. See `lake.definitions.declare_here`."""
+        from ballista_py.coordinator.lake.definitions import declare_here  # with a parser, which others are spared
+
+        declare_here(self, self._runtime, self._secrets, name, scan, others, **said)
 
     def _columns(
         self,
@@ -328,6 +335,8 @@ class TableMaker:
         table = before.tables.get(name)
         if name in before.views:
             raise ConfigError(f"'{name}' is a view: drop it with DROP VIEW")
+        if name in before.scanned:
+            return self._drop_scanned(name, before.scanned[name].named, mark, guard)
         if table is None and name not in before.unreadable:
             return False
 
@@ -340,6 +349,17 @@ class TableMaker:
         dropped = self._cluster.update(change)
         if table is not None:
             self._prove_end(table, dropped.header.revision)
+        return True
+
+    def _drop_scanned(self, name: str, named: int, mark: str | None, guard: Guard) -> bool:
+        """Take a scanned table out of the cluster, unless another one has its name by now; its files stay."""
+
+        def change(cluster: ClusterDocument) -> ClusterDocument:
+            guard(cluster)
+            now = cluster.scanned.get(name)
+            return cluster if now is None or now.named != named else cluster.without_scanned(name, mark)
+
+        self._cluster.update(change)
         return True
 
     def drop_made(self, made: TableSpec) -> None:

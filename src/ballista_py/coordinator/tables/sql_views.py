@@ -33,6 +33,7 @@ from ballista_py.partitions.sql_view import (
 from ballista_py.partitions.table import check_names
 from ballista_py.sql.own_words import own_places
 from ballista_py.sql.parse.pivots import mentions_pivot, open_pivot
+from ballista_py.sql.parse.travels import travels
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, ViewStatement
 from ballista_py.sql.plan import Catalog
 from ballista_py.state.documents.documents import ClusterDocument
@@ -109,7 +110,7 @@ def require_query(change: CreateView, engine: Engine) -> None:
         raise SqlError(
             f"view '{change.view}' has a PIVOT without IN, whose columns depend on rows: say with IN which they are"
         )
-    if engine.parameters(sql):
+    if engine.parameters(travels(sql)[0]):
         raise SqlError(f"view '{change.view}' has a parameter in its query: a view takes none, write a value")
 
 
@@ -121,8 +122,9 @@ def declared_view(change: CreateView, view: ClusterView, written: WrittenViews) 
     require_query(change, written.engine)
     text = written.query_of(change.view, change.query, view)
     with own_places(change.query, text):
-        kinds = written.engine.types(text, view.catalog.schemas)
-        schema = written.engine.describe(text, view.catalog.schemas)
+        schemas = written.seen(view, text).catalog.schemas
+        kinds = written.engine.types(text, schemas)
+        schema = written.engine.describe(text, schemas)
     names = _names(change, [name for name, _ in kinds])
     fields = [pa.field(name, field.type) for name, field in zip(names, schema, strict=True)]
     return SqlView(
@@ -188,7 +190,7 @@ def maker_of(client: str) -> str:
 def _require_addable(cluster: ClusterDocument, change: CreateView) -> None:
     """Raise `ConfigError` for a name that is taken, and `SqlError` for a view that would read itself, or too deep."""
     name = change.view
-    if name in cluster.tables or name in cluster.unreadable:
+    if name in cluster.tables or name in cluster.unreadable or name in cluster.scanned:
         raise ConfigError(f"'{name}' is a table: take another name for the view")
     if name in cluster.views and not change.replaces:
         raise ConfigError(f"view '{name}' exists already: CREATE OR REPLACE VIEW gives it another query")
@@ -209,7 +211,7 @@ def _without(cluster: ClusterDocument, change: DropViews, mark: str) -> ClusterD
     for name in change.views:
         if name in cluster.tables and cluster.tables[name].query is not None:
             raise SqlError(f"'{name}' is a materialized view: drop it with DROP MATERIALIZED VIEW")
-        if name in cluster.tables or name in cluster.unreadable:
+        if name in cluster.tables or name in cluster.unreadable or name in cluster.scanned:
             raise SqlError(f"'{name}' is a table: drop it with DROP TABLE")
         if name not in cluster.views and not change.if_exists:
             nothing = ": nothing was dropped" if len(change.views) > 1 else ""

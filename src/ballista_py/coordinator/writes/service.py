@@ -17,6 +17,7 @@ import pyarrow as pa
 from attrs import define, evolve, field
 
 from ballista_py.coordinator.cluster_view import ChangeDoor, OpenDoor, Views, words_of
+from ballista_py.coordinator.lake.definitions import no_scans
 from ballista_py.coordinator.queries.first_rows import FirstRows
 from ballista_py.coordinator.queries.pivots import change_of, text_for_parser
 from ballista_py.coordinator.queries.service import QueryService
@@ -66,6 +67,7 @@ from ballista_py.sql.parse.changes import (
 )
 from ballista_py.sql.parse.copies import NOT_HERE, CopyFrom
 from ballista_py.sql.parse.creates import CreateLike, CreateTable
+from ballista_py.sql.parse.external_tables import CreateScanned
 from ballista_py.sql.parse.inserts import Insert, require_other_sources
 from ballista_py.sql.parse.kind import changes_rows, is_of_view, read_by_the_engine_alone
 from ballista_py.sql.parse.materialized_views import RefreshView
@@ -80,7 +82,7 @@ from ballista_py.transport.flight.commands import IngestMode
 from ballista_py.work import current_client
 
 _OF_VIEWS = (CreateView, DropViews, CommentView)
-_DEFINITIONS = (CreateTable, CreateLike, DropTable, AlterTable, *_OF_VIEWS)
+_DEFINITIONS = (CreateTable, CreateLike, CreateScanned, DropTable, AlterTable, *_OF_VIEWS)
 
 
 @define
@@ -101,6 +103,7 @@ class WriteService:
     open_writer: OpenWriter = no_writer
     figures: Figures = UNSEEN
     door: ChangeDoor = field(factory=OpenDoor, kw_only=True)
+    scanned: Callable[[CreateScanned, str], int] = field(default=no_scans, kw_only=True)
     staged: StagedWrites = field(init=False)
     _through: ThroughWrites = field(init=False)
     _whole: WholeWrites = field(init=False)
@@ -332,6 +335,8 @@ class WriteService:
             return Executed(self._creates.create(change, mine.kept))
         if isinstance(change, _OF_VIEWS):
             return Executed(self._sql_views.carry_out(change, mine.kept))
+        if isinstance(change, CreateScanned):
+            return Executed(self.scanned(change, mine.kept))
         if isinstance(change, DropTable):
             return Executed(self._ddl.drop(change, mine.kept))
         if isinstance(change, AlterTable):
@@ -435,7 +440,9 @@ class WriteService:
             raise SqlError("the statement returns no rows")
         self.door.require_change(change)
         return self._whole.columns(
-            change, self._targets.managed(change.table), self.views.current(()).catalog.schemas
+            change,
+            self._targets.managed(change.table),
+            self.queries.views.current(words_of(statement)).catalog.schemas,
         )
 
     def answer(self, folder: str, attempt: str) -> pa.Table:

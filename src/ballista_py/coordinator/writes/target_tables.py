@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from ballista_py.coordinator.cluster_view import Views
+from ballista_py.coordinator.cluster_view import Views, words_of
 from ballista_py.coordinator.queries.service import QueryService
 from ballista_py.coordinator.tables.follows import retention_of
 from ballista_py.coordinator.tables.table_definitions import TableDefinitions
@@ -30,6 +30,9 @@ from ballista_py.sql.parse.changes import General, Local
 from ballista_py.state.documents.decisions import TableDecisions
 from ballista_py.work import pause
 
+NOT_CHANGED = (
+    "no statement changes it; write to it with the tools of its format, or take its rows in with CREATE TABLE … AS"
+)
 _THROUGH = "INSERT, UPDATE, DELETE and MERGE are, without RETURNING"
 
 
@@ -65,6 +68,8 @@ class TargetTables:
                 return found
         if name in self.views.current(()).sql_views:
             raise SqlError(f"'{name}' is a view, which has no rows of its own: change the tables that it reads")
+        if name in self.views.current(()).scanned:
+            raise self.views.current(()).scanned[name].refused(NOT_CHANGED)
         self.views.current(()).require_usable({name})
         reason = self.views.current(()).catalog.left_out.get(name)
         if reason is not None:
@@ -102,9 +107,9 @@ class TargetTables:
     def bind(self, change: General) -> None:
         """Raise `SqlError`, with its position, unless the statement means something over the tables that there are."""
         try:
-            self.engine.bind_change(change.text, self.views.current(()).catalog.schemas)
+            self.engine.bind_change(change.text, self.queries.views.current(words_of(change.text)).catalog.schemas)
         except SqlError:
-            self.engine.bind_change(change.text, self.views.refresh(()).catalog.schemas)
+            self.engine.bind_change(change.text, self.queries.views.refresh(words_of(change.text)).catalog.schemas)
 
 
 CONCLUDE_MS = 1_500.0

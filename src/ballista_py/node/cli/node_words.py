@@ -48,6 +48,8 @@ OPTIONS = {
     "spark_memory_bytes": "scheduler: heap of the JVM that runs what is run on Spark",
     "spark_jars": "scheduler: jars of drivers and formats for Spark; may be repeated",
     "spark_master": "scheduler: a standalone Spark, as spark://host:port, instead of one of its own",
+    "lake_locations": "scheduler: folder, bucket or catalog that clients may make scanned tables of; may be repeated",
+    "lake_task_bytes": "scheduler: how much of its files one task of a scan reads at most",
     "otlp_metrics_table": "scheduler: take OpenTelemetry's metrics at the port for clients, into this table",
     "statement_timeout_ms": "scheduler: how long a statement may take; default: as long as its client waits",
     "max_running_jobs": "scheduler: jobs at once",

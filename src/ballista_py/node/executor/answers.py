@@ -12,6 +12,7 @@ from attrs import define
 
 from ballista_py.coordinator.queries.answer_columns import output_schema
 from ballista_py.engines.engine import Engine, RunningQuery
+from ballista_py.engines.scan_streams import ScanStreams
 from ballista_py.errors import SqlError, TryLater
 from ballista_py.node.executor.partitions import ExecutorPartitions
 from ballista_py.node.status.tasks import Task, Tasks
@@ -100,7 +101,9 @@ class ExecutorAnswers:
         self, leg: Leg, files: Mapping[str, Sequence[int]], partitions: ExecutorPartitions
     ) -> RunningQuery:
         """The query of the leg, over the files that hold its partitions."""
-        sent = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
+        sent: dict[str, Any] = {name: read_rows(data, compressed=True) for name, data in leg.relations.items()}
+        if leg.scans:
+            sent |= ScanStreams(leg.scans).readers()
         with altered_under(partitions.holder, leg.tables):
             running = self.engine.query(leg.sql, scans=files, streams=sent)
         try:  # what it is bound to may have been altered since the files were told

@@ -381,23 +381,23 @@ class LocalCluster:
         write_wait: WriteWait = "visible",
         progress: Progress | None = None,
         wait: bool = True,
+        scan: Mapping[str, Any] | None = None,
     ) -> None:
-        """Partition `source` on Spark and return when every partition is assigned and loaded.
+        """Partition `source` on Spark and return when every partition is assigned and loaded; `scan` as for clients.
 
         `source` is a path, a glob or a dict of Spark reader options; None with a `schema` makes an empty managed
         table, whose `primary_key` columns are unique and not null, whose rows fulfil the SQL conditions in `checks`
         and whose files are of `file_format`. A replicated table takes no `partition_by`. With a `refresh` schedulers
         bring the table up to its source, with a `retention` they take its old rows away, as often as it says.
         With `{"format": "postgres", "dsn": …, "table": …}` the table follows the changes of one of a database, and has
-        its rows once a scheduler has copied them; its `primary_key` is that one's, if none is named. So it is with
-        `{"format": "delta" | "iceberg", "changes": True, …}` and `{"format": "debezium", "path": …}`.
+        its rows and its key once a scheduler has copied them; `"changes": True` does it of Delta, Iceberg and Debezium.
         With `write_mode="write_through"` statements on it change that one, and it follows; `write_wait` says whether
-        they are answered once the database has them ("source") or once the table shows them ("visible").
-        `progress(done, total)` is called as the work goes on.
-
+        they are answered once the database has them ("source") or the table shows them. `progress(done, total)` is run.
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source that
-        cannot be read, and `SourceError` for one that cannot be followed; nothing is left behind then.
-        """
+        cannot be read, `SourceError` for one that cannot be followed."""
+        if scan is not None:
+            self._tables.scan(name, scan, source, schema, partition_by)
+            return
         new = NewTable(
             name=name,
             source=source,

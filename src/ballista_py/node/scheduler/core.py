@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
+
 from ballista_py.coordinator.catalogs import Catalogs
-from ballista_py.coordinator.cluster_view import ClusterView
+from ballista_py.coordinator.cluster_view import ClusterView, Lakes
 from ballista_py.coordinator.tables.embedded_spark import EmbeddedPipeline
 from ballista_py.errors import DocumentError, Fenced, SqlError, StoreError, TryLater
 from ballista_py.figures import UNSEEN, Figures
@@ -17,6 +19,7 @@ from ballista_py.node.config import NodeConfig
 from ballista_py.node.secrets_file import read_secrets
 from ballista_py.partitions.assignment.assigner import PartitionAssigner
 from ballista_py.partitions.map import Owner
+from ballista_py.partitions.scanned_table import SCANNED_TYPE, ScannedTable
 from ballista_py.partitions.sql_view import TABLE_TYPE, VIEW_TYPE, SqlView
 from ballista_py.partitions.table import TableSpec
 from ballista_py.runtime import Runtime
@@ -78,6 +81,7 @@ class SchedulerCore:
         self._runtime = runtime
         self.wake_admission: Callable[[], None] = lambda: None
         self.wake_reconciler: Callable[[], None] = lambda: None
+        self.lakes: Lakes | None = None
         self.follows: Callable[[TableSpec], dict[str, Any]] = lambda _table: {"refresh": None, "retention": None}
         self.followed: Callable[[str], dict[str, Any]] = lambda _folder: {}
         self.seen: Callable[[Iterable[Mapping[str, Any]], str], list[dict[str, Any]]] = _all_of_them
@@ -385,7 +389,15 @@ class SchedulerCore:
     def listed(self) -> list[dict[str, Any]]:
         """Every table and how far its partitions are served, then every view, which has none."""
         views = map(view_row, sorted(self.known().sql_views.values(), key=lambda one: one.name))
-        return [*self.tables(), *self.seen(views, "table")]
+        return [*self.tables(), *self.seen(self.scanned(), "table"), *self.seen(views, "table")]
+
+    def scanned(self) -> list[dict[str, Any]]:
+        """Every table that is scanned where it lies; nobody serves a part of it."""
+        view = self.known()
+        if not view.scanned or self.lakes is None:
+            return []
+        columns = self.lakes.listed(view)
+        return [scanned_row(one, columns[name].schema) for name, one in sorted(view.scanned.items())]
 
     def _without_room(self, table: str) -> dict[str, str]:
         count, most = self._unplaced.get(table, 0), self._most_partitions
@@ -426,6 +438,23 @@ def view_row(one: SqlView) -> dict[str, Any]:
         "ready": True,
         "failed": {},
         "sql": one.sql,
+    }
+
+
+def scanned_row(one: ScannedTable, columns: pa.Schema) -> dict[str, Any]:
+    """What is told of a scanned table where tables are listed; without columns it cannot be read now."""
+    return {
+        "table": one.name,
+        "type": SCANNED_TYPE,
+        "distribution": "scanned",
+        "partition_by": [],
+        "group": None,
+        "columns": [{"name": column.name, "type": str(column.type)} for column in columns],
+        "partitions": 0,
+        "serving": 0,
+        "ready": len(columns) > 0,
+        "failed": {} if len(columns) else {"snapshot": "it cannot be read now: DESCRIBE says why"},
+        "source": one.format,
     }
 
 

@@ -62,6 +62,7 @@ class RuntimeRows:
                 "revision": view.catalog.maps[name].revision,
                 **_followed(status.get(name, {})),
             }
+        yield from ({**row, "table_name": row["table"]} for row in self.core.scanned())
         for one in sorted(view.sql_views.values(), key=lambda found: found.name):
             yield {**view_row(one), "table_name": one.name}
 

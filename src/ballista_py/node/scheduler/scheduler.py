@@ -15,6 +15,9 @@ from litestar.handlers import HTTPRouteHandler
 
 from ballista_py.coordinator.catalogs import Catalogs
 from ballista_py.coordinator.cluster_view import ClientViews
+from ballista_py.coordinator.lake.definitions import ScannedTables
+from ballista_py.coordinator.lake.scans import LakeScans
+from ballista_py.coordinator.lake.snapshots import LakeSnapshots
 from ballista_py.coordinator.policies.gate import Gate
 from ballista_py.coordinator.policies.known import KnownPolicies
 from ballista_py.coordinator.queries.flight_sql import FlightSqlStatements
@@ -176,6 +179,7 @@ class _Tools:
     spark: SparkProcess
     legs: LegWatch
     gate: Gate
+    workers: ThreadPoolExecutor
     run_all: Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
@@ -239,6 +243,7 @@ def _tools(ground: Foundation) -> _Tools:
         spark=spark,
         legs=LegWatch(runtime, ground.metrics),
         gate=Gate(KnownPolicies(PolicyShelf(ground.store, runtime), runtime), engine),
+        workers=workers,
         run_all=run_all,
     )
 
@@ -338,11 +343,13 @@ def _services(
 ) -> Services:
     """What answers statements."""
     config, runtime, catalogs = ground.config, ground.runtime, tools.catalogs
-    seen = ClientViews(catalogs, tools.gate)
+    core.lakes = lakes = LakeSnapshots(runtime, _secrets(config), tools.workers)
+    seen = ClientViews(catalogs, tools.gate, lakes)
+    legs = LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs)
     queries = ObservedQueries(
         seen,
         tools.engine,
-        LegOpener(tools.pool, runtime, spawn, answers.give_up, tools.legs).open,
+        legs.open,
         runtime,
         ground.tasks,
         shipped=ground.metrics.shipped,
@@ -356,16 +363,20 @@ def _services(
             core, config, ground.tasks, links.histories, lambda: answers.ready().jobs.service
         ),
         figures=ground.metrics,
+        lakes=lakes,
+        scans=LakeScans(lakes, tools.engine, legs, runtime, config.lake_task_bytes),
     )
     ground.loop("spark", tools.spark.tick, SPARK_TICK_MS)
     ground.loop("policies", tools.gate.known.tick, POLICIES_TICK_MS)
+    tables = TableMaker(ground.store, runtime, run_all=tools.run_all)
+    scanned = ScannedTables(tables, lakes, config.lake_locations, lambda: seen.refresh(()))
     writes = ObservedWrites(
         catalogs,
         ground.store,
         tools.engine,
         queries,
         OwnerCalls(tools.pool, tools.run_all),
-        TableMaker(ground.store, runtime, run_all=tools.run_all),
+        tables,
         core,
         runtime,
         config.max_merge_bytes,
@@ -373,6 +384,7 @@ def _services(
         open_writer=writers_of(_secrets(config)),
         figures=ground.metrics,
         door=seen,
+        scanned=scanned.carry_out,
         tasks=ground.tasks,
     )
     metrics = config.otlp_metrics_table

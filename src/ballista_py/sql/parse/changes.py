@@ -24,6 +24,7 @@ from ballista_py.sql.parse.alterations import AlterTable, read_alteration
 from ballista_py.sql.parse.copies import CopyFrom, read_copy
 from ballista_py.sql.parse.creates import CreateLike, CreateTable, read_create, read_like
 from ballista_py.sql.parse.engine_words import for_parser
+from ballista_py.sql.parse.external_tables import CreateScanned, is_external, read_external
 from ballista_py.sql.parse.inserts import Insert, overwriting, read_insert, read_overwrite, table_name
 from ballista_py.sql.parse.kind import (
     is_of_view,
@@ -37,6 +38,7 @@ from ballista_py.sql.parse.kind import (
 from ballista_py.sql.parse.materialized_views import RefreshView, as_of_table, read_refresh
 from ballista_py.sql.parse.parsing import ENGINE_DIALECT, parsed
 from ballista_py.sql.parse.statement_text import StatementText
+from ballista_py.sql.parse.travels import travels
 from ballista_py.sql.parse.used_clauses import COMPUTED, is_given, require_used
 from ballista_py.sql.parse.view_statements import CommentView, CreateView, DropViews, read_view_statement
 
@@ -117,6 +119,7 @@ Change: TypeAlias = (
     | DropViews
     | CommentView
     | RefreshView
+    | CreateScanned
 )
 
 
@@ -148,6 +151,8 @@ def read_change(sql: str) -> Change | None:
         return read_refresh(found) or read_view_statement(found)
     if tokens[0].text.upper() in _ALTERATIONS:
         return read_alteration(StatementText(text, tokens))
+    if _may_be_scanned(tokens) and is_external(tokens):
+        return read_external(StatementText(text, tokens))
     like = read_like(text)
     if like is not None:
         return like
@@ -165,6 +170,10 @@ def read_change(sql: str) -> Change | None:
 
 def _may_be_kept_up(tokens: Sequence[Token]) -> bool:
     return any(token.text.upper() == "MATERIALIZED" for token in tokens[:4])
+
+
+def _may_be_scanned(tokens: Sequence[Token]) -> bool:
+    return any(token.text.upper() in ("EXTERNAL", "USING") for token in tokens[1:12])
 
 
 def _kept_up(sql: str) -> CreateTable | DropTable:
@@ -234,7 +243,8 @@ def text_for_engine(sql: str) -> str | None:
 
     That is all but PARTITIONED BY, whose keys are ours, what makes an INSERT one that overwrites, and all names of a
     DROP but the first: the engine takes one.
-    COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known.
+    COPY reads a file of the client and does not reach an engine, CREATE TABLE … LIKE not before its columns are known,
+    and a table that is scanned where it lies has none that the engine could be told.
     A materialized view is a table to the engine.
 
     >>> text_for_engine("create table t (a int) partitioned by (a);")
@@ -245,9 +255,13 @@ def text_for_engine(sql: str) -> str | None:
         return text_for_engine(kept_up)
     if statement_kind(text) != "change" or tokens[0].text.upper() in _OURS or read_like(text) is not None:
         return None
+    if _may_be_scanned(tokens) and is_external(tokens):
+        return None
     if tokens[0].text.upper() == "DROP":
         comma = next((token.start for token in tokens if token.token_type == TokenType.COMMA), len(text))
         return text[:comma]
+    if is_of_view(text):  # whose query may say of which snapshot it reads a table
+        return travels(text)[0]
     overwrite = read_overwrite(text)
     return _without_keys(text, tokens)[0] if overwrite is None else overwrite.plain
 

@@ -13,6 +13,7 @@ from attrs import Factory, evolve, field, frozen
 
 from ballista_py.errors import ConfigError
 from ballista_py.partitions.map import PartitionMap
+from ballista_py.partitions.scanned_table import ScannedTable
 from ballista_py.partitions.sql_view import SqlView
 from ballista_py.partitions.table import TableSpec, from_keys, in_keys
 from ballista_py.state.documents.codec import AMONG, AS_READ, SET_ASIDE_OF, STANDS_AS
@@ -127,8 +128,8 @@ class ClusterDocument:
     nothing. `former_names` are those that tables lost last, oldest first, to another one or to none: a statement that
     is sent again may have been for such a table. `labels` belong to the application. `app` is the application file that
     was applied last: here, because what applies it commits tables under the condition that it is still the newest.
-    `views` have names as tables do, and none has that of a table; in the JSON they stand among the tables, so that a
-    release that knows no views keeps their names, too.
+    `views` and `scanned` tables have names as tables do, and none has that of another; in the JSON they stand among the
+    tables, so that a release that does not know them keeps their names, too.
     `policies` are those that schedulers have to know at least, so that an older copy of them opens nothing.
     `unreadable` are tables, as JSON, that this release cannot read; it keeps them, and their names, and may drop them.
     """
@@ -150,13 +151,18 @@ class ClusterDocument:
     views: Mapping[str, SqlView] = field(
         factory=dict, metadata={AMONG: "tables", STANDS_AS: "view", AS_READ: True}
     )
+    scanned: Mapping[str, ScannedTable] = field(
+        factory=dict, metadata={AMONG: "tables", STANDS_AS: "scanned", AS_READ: True}
+    )
     unreadable: Mapping[str, Any] = field(factory=dict, metadata={SET_ASIDE_OF: "tables"})
     policies: PoliciesMark | None = None
 
     def require_no_view(self, name: str) -> None:
-        """Raise `ConfigError` if a view has the name, which a table is to have."""
+        """Raise `ConfigError` if a view has the name, which a table is to have, or a scanned table."""
         if name in self.views:
             raise ConfigError(f"'{name}' is a view: take another name, or drop it with DROP VIEW")
+        if name in self.scanned:
+            raise ConfigError(f"table '{name}' exists already: it is scanned where it lies")
 
     def members(self) -> frozenset[tuple[str, str]]:
         """The executors of the cluster as (executor id, instance id)."""
@@ -195,6 +201,17 @@ class ClusterDocument:
         """Without that view; `mark` is that of the statement that drops it."""
         left = {known: view for known, view in self.views.items() if known != name}
         return evolve(self, views=left, definitions=self._marked(mark))
+
+    def with_scanned(self, table: ScannedTable, mark: str | None = None) -> ClusterDocument:
+        """With a scanned table, in the place of the one of its name; `mark` is that of its statement."""
+        named = evolve(table, named=self.namings + 1)
+        scanned = {**self.scanned, table.name: named}
+        return evolve(self, scanned=scanned, namings=named.named, definitions=self._marked(mark))
+
+    def without_scanned(self, name: str, mark: str | None = None) -> ClusterDocument:
+        """Without that scanned table, whose files stay; `mark` is that of the statement that drops it."""
+        left = {known: table for known, table in self.scanned.items() if known != name}
+        return evolve(self, scanned=left, definitions=self._marked(mark))
 
     def with_table(self, table: TableSpec, mark: str | None = None) -> ClusterDocument:
         """With one table more, under a name that is free; `mark` is that of the statement that makes it."""

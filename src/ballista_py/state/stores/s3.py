@@ -89,6 +89,21 @@ class S3Store(RemoteStore):
     def __repr__(self) -> str:
         return f"S3Store('s3://{self._bucket}/{self._prefix}')"
 
+    def look(self, key: str) -> ObjectEntry:
+        """Size and version of the newest object under `key`, without its bytes; only reading it must be allowed.
+
+        Raises `ObjectMissing` and `StoreUnavailable`.
+        """
+        path = self._path(key)
+        ask = {"Key": path}
+        found = self._repeat(lambda: in_loop(self._fs, self._call, "head_object", ask), key, "cannot be looked at")
+        if found is None:
+            raise missing(key)
+        changed_ms = int(found["LastModified"].timestamp() * 1e3)
+        return ObjectEntry(
+            key=key, size=int(found["ContentLength"]), version=found["ETag"], modified_ms=changed_ms
+        )
+
     def get_range(self, key: str, version: str, start: int, size: int) -> bytes:
         """`size` bytes of exactly that version of an object, from `start` on.
 

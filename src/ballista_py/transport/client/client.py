@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from ballista_py.errors import (
 )
 from ballista_py.partitions.new_table import NewTable
 from ballista_py.partitions.refresh import Refresh, Retention, WriteMode, WriteWait
+from ballista_py.partitions.scanned_table import external_table, require_alone
 from ballista_py.partitions.spec import PartitionBy
 from ballista_py.partitions.table import Distribution, FileFormatName
 from ballista_py.runtime import Runtime, SystemRuntime
@@ -233,6 +234,7 @@ class Client(ClusterCalls):
         write_wait: WriteWait = "visible",
         token: str | None = None,
         timeout: float | None = None,
+        scan: Mapping[str, Any] | None = None,
     ) -> None:
         """Make an empty managed table of these columns, and return when it is served.
 
@@ -241,6 +243,9 @@ class Client(ClusterCalls):
         `refresh` is of tables with a source. Sent again under its `token` (made if not
         given) it is made once. A table with a `source` is made by `LocalCluster.create_table`, where that can be read:
         a scheduler reads nothing that a client names.
+
+        With a `scan` alone it is a name for files that lie elsewhere and stay there, as `{"format": "delta", "path":
+        …}`, below the `lake_locations` of the schedulers (`docs/guide-lake.md`).
 
         Raises `PartitionKeysMissing`, `UnsupportedExpression`, `ConfigError` for a name that is taken or a source,
         `SqlError` for a check that is no condition, and `TimeLimit` after `timeout` seconds.
@@ -261,6 +266,12 @@ class Client(ClusterCalls):
             write_mode=write_mode,
             write_wait=write_wait,
         )
+        if scan is not None:
+            require_alone(
+                name, (source, partition_by, schema, primary_key, checks, refresh, retention, colocate_with)
+            )
+            self.sql(external_table(name, scan), token=token, timeout=timeout)
+            return
         new.require_no_source()
         if schema is None:
             raise ConfigError(f"table '{name}' needs a schema: the columns that it has")

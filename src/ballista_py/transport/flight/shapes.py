@@ -109,7 +109,11 @@ _LEG = shape.fields(
             )
         ),
     },
-    {"relations": shape.mapping_of(shape.base64), "max_replica_lag_ms": shape.number},
+    {
+        "relations": shape.mapping_of(shape.base64),
+        "max_replica_lag_ms": shape.number,
+        "scans": shape.mapping_of(shape.list_of(shape.base64)),
+    },
 )
 _FILES = shape.mapping_of(shape.list_of(shape.name), shape.digits)
 

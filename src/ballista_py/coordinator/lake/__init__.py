@@ -1,0 +1,1 @@
+"""Tables that are scanned where they lie: declared by name, read by snapshot, in tasks that any executor runs."""

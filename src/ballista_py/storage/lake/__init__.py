@@ -1,0 +1,1 @@
+"""Tables that lie elsewhere as Iceberg, Delta or Parquet: their snapshots, which files are read, and their rows."""
