@@ -9,6 +9,7 @@ import pytest
 
 from ballista_py import LocalCluster
 from ballista_py.engines.duckdb.kept_tables import KEEP_MS
+from ballista_py.errors import TransportError
 
 pytestmark = pytest.mark.cluster
 
@@ -44,7 +45,13 @@ def stop(cluster):
 def again(cluster):
     cluster.start(NODE)
     cluster.wait_until_loaded("t")
-    return cluster.shown(NODE)["hydration"]
+    until = time.monotonic() + 20
+    while True:
+        try:
+            return cluster.shown(NODE)["hydration"]
+        except TransportError:  # where another one holds all, it may not have said its port yet
+            assert time.monotonic() < until
+            time.sleep(0.1)
 
 
 def numbers(cluster, what="count(*) as n, sum(id) as total"):
