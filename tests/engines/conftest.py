@@ -23,6 +23,7 @@ REFUSED_BY_POLARS = {
     "test_a_result_given_up_releases_its_query": "the table function 'range'",
     "test_a_closed_engine_refuses_work_and_ends_what_runs": "the table function 'range'",
     "test_predicates_on_streams_treat_nan_and_null_like_those_on_tables": "the cast of DOUBLE to VARCHAR",
+    "test_a_struct_in_a_struct_may_be_part_of_a_longer_array": "column 's' is struct<a: int64",
     "test_every_type_survives_the_way_through_file_table_and_result": "column 'nanos' is timestamp[ns]",
 }
 """The tests that ask Polars for what it does not do, and how its error must name that."""

@@ -539,3 +539,28 @@ def test_a_closed_engine_refuses_work_and_ends_what_runs(engine):
         engine.query("select 1")
     with pytest.raises(ConfigError):
         engine.describe("select 1", {})
+
+
+def test_a_struct_in_a_struct_may_be_part_of_a_longer_array(engine, files):
+    """DuckDB refuses what Arrow gives for a slice, from a file or from memory."""
+    kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.int64())]))])
+    schema = pa.schema([("n", pa.int64()), ("s", kind), ("l", pa.list_(kind))])
+    values = [None if n % 3 == 0 else {"a": n, "b": {"c": n} if n % 5 else None} for n in range(9_000)]
+    rows = pa.table({"n": range(9_000), "s": values, "l": [[value, None] for value in values]}, schema=schema)
+    part = rows.slice(1_000, 5_000)
+    engine.create_table("deep", schema)
+    made = files.write(part)
+    assert engine.load("deep", [made]) == 5_000
+    text = "select n, s, l from {} order by n"
+    found = [
+        pa.Table.from_batches(engine.query(text.format("deep"), scans={"deep": [made.file_id]}).batches()),
+        pa.Table.from_batches(engine.query(text.format("r"), streams={"r": part}).batches()),
+        pa.Table.from_batches(
+            engine.query(
+                text.format("r"),
+                streams={"r": pa.RecordBatchReader.from_batches(schema, part.to_batches(max_chunksize=700))},
+            ).batches()
+        ),
+    ]
+    for one in found:
+        assert one.to_pylist() == part.to_pylist()

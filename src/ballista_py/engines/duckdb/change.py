@@ -18,7 +18,7 @@ from attrs import frozen
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.guard import Guard, GuardedSelect
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
-from ballista_py.engines.duckdb.types import AnswerCheck, quoted
+from ballista_py.engines.duckdb.types import AnswerCheck, quoted, whole_batch
 from ballista_py.errors import SqlError
 from ballista_py.partitions.columns import default_of
 from ballista_py.sql.own_words import without_position
@@ -187,7 +187,7 @@ class _Source:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._rows
+            yield from map(whole_batch, self._rows)
         except GeneratorExit:  # nobody reads on, which is no error of the rows
             raise
         except BaseException as error:

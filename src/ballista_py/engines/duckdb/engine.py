@@ -44,7 +44,7 @@ from ballista_py.engines.duckdb.large_rows import ROW_NUMBER, LargeRows
 from ballista_py.engines.duckdb.library import LOCKDOWN, duckdb
 from ballista_py.engines.duckdb.query import DuckDBQuery, StreamSource
 from ballista_py.engines.duckdb.tables import HeldTables
-from ballista_py.engines.duckdb.types import ColumnLists, quoted
+from ballista_py.engines.duckdb.types import ColumnLists, quoted, whole_table
 from ballista_py.engines.engine import RunningQuery
 from ballista_py.engines.loaded_engine import LoadedEngine
 from ballista_py.errors import BallistaError, ConfigError, DocumentUnreadable, NotOwner, TryLater, named
@@ -244,7 +244,7 @@ class DuckDBEngine(LoadedEngine):
         cursor = self._cursor()
         try:
             for name, stream in streams.items():
-                cursor.register(name, stream)
+                cursor.register(name, whole_table(stream))
             with stopped_by(cursor.interrupt):
                 return self._tables.places(cursor, table, file_id, sql)
         except BaseException as error:

@@ -20,7 +20,7 @@ from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.kept_list import KeptFile, KeptTable
 from ballista_py.engines.duckdb.large_rows import ROW_NUMBER
 from ballista_py.engines.duckdb.library import duckdb
-from ballista_py.engines.duckdb.types import quoted
+from ballista_py.engines.duckdb.types import quoted, whole_batch
 from ballista_py.errors import SchemaMismatch
 from ballista_py.partitions.columns import two_alike
 from ballista_py.sql.rewrite import PLACE
@@ -66,7 +66,7 @@ class TaggedRows:
                     self._counts[file.file_id] += batch.num_rows
                     self.bytes += batch.nbytes
                     self.large.note(file.file_id, batch)
-                    yield pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema)
+                    yield whole_batch(pa.RecordBatch.from_arrays([tag, *batch.columns], schema=schema))
         except GeneratorExit:  # nobody reads on, which is no error of the rows
             raise
         except BaseException as error:

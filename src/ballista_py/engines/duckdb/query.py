@@ -10,7 +10,7 @@ import pyarrow as pa
 from ballista_py.engines.apart.large import BATCH_ROWS
 from ballista_py.engines.duckdb.errors import translate
 from ballista_py.engines.duckdb.library import duckdb
-from ballista_py.engines.duckdb.types import AnswerCheck, ColumnLists, quoted
+from ballista_py.engines.duckdb.types import AnswerCheck, ColumnLists, quoted, whole_batch, whole_table
 from ballista_py.errors import BallistaError, ConfigError, TransportError
 from ballista_py.work import current_client
 
@@ -34,7 +34,7 @@ class StreamSource:
     def show(self, cursor: duckdb.DuckDBPyConnection, columns: ColumnLists) -> None:
         """Make the name a relation on `cursor`. Nothing of the stream is read."""
         if isinstance(self._stream, pa.Table):
-            cursor.register(self.name, self._stream)
+            cursor.register(self.name, whole_table(self._stream))
         elif self._direct:
             cursor.register(self.name, self._reader())
         else:
@@ -55,7 +55,7 @@ class StreamSource:
             for batch in self._stream:
                 if self.stopped:
                     raise TransportError("The query was cancelled")
-                yield batch
+                yield whole_batch(batch)
         except GeneratorExit:  # nobody reads on, which is no error of the stream
             raise
         except BaseException as error:

@@ -108,6 +108,37 @@ def _has_keys_without_type(kind: pa.DataType) -> bool:
     return any(_has_keys_without_type(kind.field(n).type) for n in range(kind.num_fields))
 
 
+def whole_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows as DuckDB takes them: it refuses a struct within a struct that is part of a longer array.
+
+    >>> rows = pa.RecordBatch.from_pylist([{"s": {"a": {"b": number}}} for number in range(4)]).slice(2)
+    >>> rows.column(0).offset, whole_batch(rows).column(0).offset, whole_batch(rows) == rows
+    (2, 0, True)
+    """
+    deep = [_is_struct_in_struct(kind) for kind in batch.schema.types]
+    if not any(deep):
+        return batch
+    every = pa.array(range(batch.num_rows), pa.int64())
+    columns = [
+        column.take(every) if is_deep else column for column, is_deep in zip(batch.columns, deep, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def whole_table(rows: pa.Table) -> pa.Table:
+    """As `whole_batch`."""
+    if not any(_is_struct_in_struct(kind) for kind in rows.schema.types):
+        return rows
+    return pa.Table.from_batches(map(whole_batch, rows.to_batches()), schema=rows.schema)
+
+
+def _is_struct_in_struct(kind: pa.DataType) -> bool:
+    below = [kind.field(number).type for number in range(kind.num_fields)]
+    nested = (t.is_struct, t.is_union)
+    inner = any(is_kind(one) for one in below for is_kind in nested)
+    return (t.is_struct(kind) and inner) or any(map(_is_struct_in_struct, below))
+
+
 def quoted(name: str) -> str:
     """The name as a SQL identifier.
 
