@@ -282,6 +282,21 @@ def test_columns_of_two_types_are_refused_and_so_are_columns_that_folders_name_t
         lake(tmp_path / "z").snapshot()
 
 
+def test_a_column_without_a_value_in_some_file_has_the_type_of_the_others(tmp_path):
+    """Dataframes write such files: their column has no type there."""
+    rows = []
+    for number, values in enumerate(([None, None], ["a", None], [None], ["b"])):
+        column = pa.array(values) if any(values) else pa.nulls(len(values))
+        written(tmp_path / f"p{number}.parquet", pa.table({"id": range(len(values)), "word": column}))
+        rows += [{"id": place, "word": value} for place, value in enumerate(values)]
+    snapshot = lake(tmp_path).snapshot()
+    assert snapshot.schema.field("word").type == pa.string()
+    check_agrees(random.Random(1), snapshot, rows)
+    written(tmp_path / "none" / "p.parquet", pa.table({"id": [1], "word": pa.nulls(1)}))
+    with pytest.raises(SourceUnfit, match=r"column 'word' .* has no value in any file"):
+        lake(tmp_path / "none").snapshot()
+
+
 def test_globs_choose_files(tmp_path):
     for name in (
         "a/1.parquet",

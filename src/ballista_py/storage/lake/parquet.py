@@ -79,15 +79,24 @@ class ParquetInPlace:
             raise SourceUnfit(f"there are no Parquet files: {self.there}")
         step = max(1, -(-len(files) // MAX_SAMPLE))
         found: dict[str, pa.Field] = {}
+        without: set[str] = set()  # columns that have nothing but nulls in some file, which has no type for them
         lacking = False
         for footer in self.opener.each(lambda one: self.footer(one, now), files[::step]):
             shown = pa.schema([one.remove_metadata() for one in footer.schema])
-            kept = kept_schema(self.there, _plain(shown), WAY_OUT, noted=True)
+            without |= {column.name for column in shown if pa.types.is_null(column.type)}
+            typed = pa.schema([column for column in shown if not pa.types.is_null(column.type)])
+            kept = kept_schema(self.there, _plain(typed), WAY_OUT, noted=True)
             for column in kept:
                 known = found.get(column.name)
                 found[column.name] = column.with_nullable(True) if known is None else self._wider(known, column)
             lacking = lacking or len(kept) != len(found)
-        return pa.schema(list(found.values()))
+        if unknown := sorted(without - found.keys()):
+            raise SourceUnfit(
+                f"column '{unknown[0]}' of {self.there} has no value in any file, so nobody knows its type: leave it "
+                "out, or write it with a type"
+            )
+        columns = (column.with_nullable(True) if column.name in without else column for column in found.values())
+        return pa.schema(list(columns))
 
     def _wider(self, one: pa.Field, other: pa.Field) -> pa.Field:
         """A column of one type in one file and of another in another one."""
