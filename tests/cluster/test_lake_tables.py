@@ -396,3 +396,25 @@ def test_an_application_file_declares_it_and_drops_it_and_the_files_stay(trips, 
     ):
         assert answer(client, "show tables") == [{"name": "own"}]
     assert len(list(trips.iterdir())) == FILES
+
+
+def test_a_table_whose_files_are_gone_takes_nothing_from_others(cluster, lake, client):
+    """At a scheduler that never saw its columns, too: it has none there."""
+    folder = lake / "gone"
+    folder.mkdir()
+    pq.write_table(rows(0, 10), folder / "p.parquet")
+    client.create_table("gone", scan={"format": "parquet", "path": str(folder)})
+    (folder / "p.parquet").unlink()
+    try:
+        for address in cluster.addresses():
+            with connect(f"grpc://{address}") as other:
+                sql = "select table_name from information_schema.tables where table_name in ('gone', 'trips')"
+                assert sorted(other.sql(sql)["table_name"].to_pylist()) == ["gone", "trips"]
+                columns = other.sql(
+                    "select column_name from information_schema.columns where table_name = 'trips'"
+                )
+                assert columns.num_rows == 3
+                with pytest.raises(BallistaError, match="gone"):
+                    other.sql("select * from gone")
+    finally:
+        client.sql("drop table gone")

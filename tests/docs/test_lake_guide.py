@@ -35,7 +35,7 @@ def test_its_statements_run(tmp_path):
     for number in range(4):
         rows = pa.table({"id": pa.array(range(number * 10, number * 10 + 10), pa.int64())})
         deltalake.write_deltalake(str(tmp_path / "trips"), rows, mode="append")
-    (block,) = re.findall(r"```sql\n(select \* from trips for version.*?)```", GUIDE, re.DOTALL)
+    (block,) = re.findall(r"```text\n(select \* from trips for version.*?)```", GUIDE, re.DOTALL)
     statements = [line.split(";")[0] for line in block.strip().splitlines()]
     with LocalCluster(schedulers=1, executors=1) as cluster, cluster.client() as client:
         cluster.create_table("trips", scan={"format": "delta", "path": str(tmp_path / "trips")})

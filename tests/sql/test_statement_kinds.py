@@ -193,7 +193,7 @@ def test_telling_a_kind_and_reading_a_change_load_no_planner():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "planner" not in done.stdout
     assert "binder" not in done.stdout
-    assert done.stdout.count("ballista_py.sql.") == 23  # two of them are folders
+    assert done.stdout.count("ballista_py.sql.") == 25  # two of them are folders
 
 
 @pytest.mark.parametrize("declared", ["int not null null", "int null not null", "int not null"])

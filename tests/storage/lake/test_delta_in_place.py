@@ -248,6 +248,31 @@ def test_files_are_pruned_by_partitions_and_statistics_and_times_that_the_log_ha
     assert count("k", "in", pa.scalar("nothing")) == 0
 
 
+@pytest.mark.parametrize("how", ["delete", "update", "compact"])
+def test_bytes_are_read_in_the_form_in_which_a_rewrite_has_left_them(tmp_path, how):
+    """deltalake writes views of bytes where it writes a file anew."""
+    deep = pa.struct([("b", pa.binary())])
+    rows = pa.table(
+        {
+            "id": [1, 2, 3],
+            "b": pa.array([b"a", b"b", None], pa.binary()),
+            "s": pa.array([{"b": b"x"}, None, {"b": None}], deep),
+            "l": pa.array([[b"1", None], [], None], pa.list_(pa.binary())),
+        }
+    )
+    for _ in range(2):
+        deltalake.write_deltalake(str(tmp_path), rows, mode="append")
+    table = deltalake.DeltaTable(str(tmp_path))
+    if how == "delete":
+        table.delete("id = 2")
+    elif how == "update":
+        table.update(predicate="id = 1", updates={"id": "7"})
+    else:
+        table.optimize.compact()
+    found = rows_of(open_table({"format": "delta", "path": str(tmp_path)}).snapshot())
+    assert bag(found) == bag(deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table())
+
+
 def test_base_85_of_zeromq_is_read_back():
     for size in range(0, 40, 4):
         data = bytes((7 * n) % 256 for n in range(size))

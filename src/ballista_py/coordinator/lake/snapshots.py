@@ -21,7 +21,14 @@ from attrs import define, evolve, field, frozen
 
 from ballista_py.coordinator.cluster_view import ClusterView, Decides
 from ballista_py.engines.duckdb.tables import require_held
-from ballista_py.errors import BallistaError, SchemaMismatch, SqlError
+from ballista_py.errors import (
+    BallistaError,
+    DocumentUnreadable,
+    SchemaMismatch,
+    SnapshotGone,
+    SourceError,
+    SqlError,
+)
 from ballista_py.partitions.columns import plain
 from ballista_py.partitions.map import PartitionMap
 from ballista_py.partitions.scanned_table import (
@@ -117,8 +124,11 @@ class LakeSnapshots:
             raise table.refused("there is no older snapshot of plain files, read them as they are")
         moment_ms = None if timestamp is None else moment_of(timestamp)
         scan = {name: value for name, value in table.scan.items() if name != SHARED}
-        opened = self.open(with_secrets(scan, self.secrets), self._opener())
-        return opened.snapshot(version, moment_ms), opened.credentials()
+        try:
+            opened = self.open(with_secrets(scan, self.secrets), self._opener())
+            return opened.snapshot(version, moment_ms), opened.credentials()
+        except (SourceError, DocumentUnreadable, SchemaMismatch, SnapshotGone) as error:
+            raise type(error)(f"table '{table.name}': {error.message}", **error.details) from error
 
     def _opener(self) -> LakeOpener:
         """The one of this scheduler: it remembers what footers say."""

@@ -376,6 +376,8 @@ class Binder:
 
     def sql_types(self, schema: pa.Schema) -> tuple[str, ...]:
         """The types of the columns as DuckDB's SQL writes them. Raises `SchemaMismatch` for one it cannot hold."""
+        if not len(schema):
+            return ()
         name = f"columns {hash(schema)}"  # no table has such a name, and others have other columns
         with self._tables.holding({name: schema}).cursor() as cursor:
             return tuple(map(str, cursor.sql(f"from {quoted(name)}").types))

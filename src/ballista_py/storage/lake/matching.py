@@ -132,7 +132,8 @@ def _is_alike(have: pa.DataType, kind: pa.DataType) -> bool:
         return bool(types.is_integer(one) or types.is_floating(one) or types.is_decimal(one))
 
     def is_bytes(one: pa.DataType) -> bool:
-        return bool(types.is_binary(one) or types.is_large_binary(one) or types.is_fixed_size_binary(one))
+        loose = types.is_binary(one) or types.is_large_binary(one) or types.is_binary_view(one)
+        return bool(loose or types.is_fixed_size_binary(one))
 
     def is_text(one: pa.DataType) -> bool:
         return bool(types.is_string(one) or types.is_large_string(one) or types.is_string_view(one))
