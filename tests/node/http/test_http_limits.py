@@ -177,6 +177,19 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_nothing_behind_it
     assert ask(port.port) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "line", [b"HEAD /a HTTP/1.2", b"HEAD /a HTTP/9.9", b"CONNECT /a HTTP/1.2", b"GET /a HTTP/1.2"]
+)
+def test_another_version_is_refused_whatever_is_asked_by_it(port, line, caplog):
+    """The answer to a HEAD has no body, and h11 refuses to send one."""
+    with socket.create_connection(("127.0.0.1", port.port), timeout=60) as link:
+        link.sendall(line + b"\r\nHost: h\r\n\r\n")
+        answer = b"".join(iter(lambda: link.recv(1_000), b""))
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert ask(port.port) == {"a": 1}
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_a_header_that_is_a_list_may_come_in_parts(port):
     with socket.create_connection(("127.0.0.1", port.port), timeout=60) as link:
         link.sendall(AHEAD + b"Accept: text/csv\r\nAccept: application/json\r\nConnection: close\r\n\r\n")

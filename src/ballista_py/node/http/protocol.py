@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -100,6 +101,13 @@ class HttpProtocol(H11Protocol):
             (b"connection", b"close"),
             *self.server_state.default_headers,
         ]
-        for event in (h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
-            self.transport.write(self.conn.send(event) or b"")
+        with suppress(
+            h11.LocalProtocolError
+        ):  # the answer to a HEAD, and of what h11 has read so far, has no body
+            for event in (
+                h11.Response(status_code=status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
