@@ -23,7 +23,7 @@ from ballista_py import LocalCluster, connect
 
 pytestmark = pytest.mark.cluster
 SRC = str(Path(ballista_py.__file__).parent)
-CEILINGS = {"select": 135, "ingest": 116, "create": 156, "update": 152}
+CEILINGS = {"select": 136, "ingest": 118, "create": 157, "update": 153}
 
 
 @pytest.fixture(scope="module")
